@@ -1,0 +1,74 @@
+"""EngineArgs: every setting of the engine, each default stated once. The command line is derived from it.
+
+Names, spellings and defaults are SGLang's where they mean the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def arg(default: Any, help: str, *, aliases: tuple[str, ...] = (), choices: tuple[str, ...] | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "aliases": aliases, "choices": choices})
+
+
+@dataclass(frozen=True)
+class EngineArgs:
+    stage: str = arg("peer", "process model: rpyc, broadcast, peer, or package.module:launch")
+    model_path: str = arg("smollm2", "smollm2, tiny, or a Hugging Face folder", aliases=("--model",))
+    tp_size: int = arg(1, "tensor-parallel ranks per replica", aliases=("--tensor-parallel-size", "--tp"))
+    dp_size: int = arg(1, "data-parallel replicas", aliases=("--data-parallel-size", "--dp"))
+    scheduling: str | None = arg(
+        None, "who plans a turn; default: rank0 for rpyc, else replicated", choices=("rank0", "replicated")
+    )
+    device: str = arg("cpu", "where the forward runs", choices=("cpu", "cuda"))
+    dtype: str = arg("float32", "weights and activations", choices=("float32", "bfloat16"))
+    collectives: str = arg("shm", "tensor-parallel collectives of the forward on cpu", choices=("shm", "gloo"))
+    load_balance_method: str = arg(
+        "round_robin", "how replicas get their requests", choices=("round_robin", "shortest_queue")
+    )
+    schedule_policy: str = arg("lpm", "order of the waiting queue", choices=("lpm", "fcfs"))
+    disable_radix_cache: bool = arg(False, "never share a prefix between requests")
+    chunked_prefill_size: int = arg(2048, "longest prefill of one turn, in tokens; -1 for no limit")
+    max_prefill_tokens: int = arg(16384, "most prompt tokens admitted in one turn")
+    max_total_tokens: int | None = arg(None, "KV pool of a replica, in tokens; default: from free memory")
+    max_running_requests: int | None = arg(None, "most requests in a batch of one replica; default: 256")
+    context_length: int | None = arg(None, "longest prompt + output; default: the model's")
+    random_seed: int = arg(42, "base of the seeds of requests that bring none")
+    stream_interval: int = arg(1, "tokens between two streamed chunks of a request")
+    disable_packed_linear: bool = arg(False, "plain F.linear in place of oneDNN-packed weights")
+    check_divergence: int = arg(0, "compare the ranks' plan digests every N turns; 0 for never")
+    log_level: str = arg("warning", "python logging level of every process")
+
+    def resolved_scheduling(self) -> str:
+        """rpyc in level lets rank 0 plan, as its router can ask one rank; the others plan on every rank."""
+        return self.scheduling or ("rank0" if self.stage == "rpyc" else "replicated")
+
+
+def add_engine_args(parser: argparse.ArgumentParser, skip: tuple[str, ...] = ()) -> None:
+    """One flag per field of EngineArgs; argparse also takes any unambiguous prefix, as it does in SGLang."""
+    for f in dataclasses.fields(EngineArgs):
+        if f.name in skip:
+            continue
+        flags = ["--" + f.name.replace("_", "-"), *f.metadata["aliases"]]
+        if isinstance(f.default, bool):
+            parser.add_argument(*flags, dest=f.name, action="store_true", help=f.metadata["help"])
+            continue
+        kind = int if "int" in str(f.type) else str
+        shown = "" if f.default is None else f" (default: {f.default})"
+        parser.add_argument(
+            *flags,
+            dest=f.name,
+            type=kind,
+            default=f.default,
+            choices=f.metadata["choices"],
+            help=f.metadata["help"] + shown,
+        )
+
+
+def engine_args_from(namespace: argparse.Namespace, **override: Any) -> EngineArgs:
+    values = {f.name: getattr(namespace, f.name) for f in dataclasses.fields(EngineArgs) if hasattr(namespace, f.name)}
+    return EngineArgs(**{**values, **override})

@@ -1,0 +1,64 @@
+"""The batch plan: all that a rank needs in order to execute one turn, and nothing else.
+
+The scheduler (planner) writes it, the model runner (executor) reads it. With `--scheduling replicated` each rank
+plans and executes its own copy; with `--scheduling rank0` rank 0's plan travels to the other ranks, who never see
+a request. That is why a plan holds no request ids, no text and no stop conditions: only rows, token ids and KV
+slots. It is also why it is small: a decode turn of 16 requests is 128 bytes of rows and slots.
+
+A *row* is a line of the executor's slot table (which KV slot holds token i of this request). A request keeps its
+row from its first prefill chunk until it finishes, is aborted, or is retracted; then the row may be reused.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RowSampling(msgspec.Struct, array_like=True, frozen=True):
+    """What the sampler needs of a request's parameters. temperature 0 is greedy, top_k -1 the whole vocabulary."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+
+
+class PrefillSeq(msgspec.Struct, array_like=True):
+    """One request's share of a prefill turn: compute tokens [start, start + n), where n = len(new_slots) / 4.
+
+    row           line of the slot table
+    start         tokens of this request whose KV is already in the pool (radix cache, or an earlier chunk)
+    input_ids     int32 bytes, the n token ids to compute
+    new_slots     int32 bytes, the n KV slots that receive their K and V
+    prefix_slots  int32 bytes, the slots of tokens [0, start); given with a row's first chunk, empty after it
+    sampling      given with a row's first chunk, None after it
+    sample        whether the next token is sampled (the last chunk of a request that wants at least one token)
+    """
+
+    row: int
+    start: int
+    input_ids: bytes
+    new_slots: bytes
+    prefix_slots: bytes
+    sampling: RowSampling | None
+    sample: bool
+
+
+class BatchPlan(msgspec.Struct):
+    """One turn: a prefill batch or a decode batch, never both (as in SGLang without mixed chunks).
+
+    Decode: row `decode_rows[i]` (int32 bytes) feeds the token it sampled last, at position = the row's length;
+    its K and V go to KV slot `decode_slots[i]` (int32 bytes).
+
+    Executing a plan yields one token id per prefill sequence with `sample`, in order, or one per decode row.
+    """
+
+    turn: int
+    prefill: list[PrefillSeq]
+    decode_rows: bytes = b""
+    decode_slots: bytes = b""
+
+    def sampled_count(self) -> int:
+        if self.prefill:
+            return sum(seq.sample for seq in self.prefill)
+        return len(self.decode_rows) // 4
