@@ -62,3 +62,13 @@ class BatchPlan(msgspec.Struct):
         if self.prefill:
             return sum(seq.sample for seq in self.prefill)
         return len(self.decode_rows) // 4
+
+
+class Turn(msgspec.Struct):
+    """What rank 0 sends the other ranks with `--scheduling rank0`, in place of the requests.
+
+    plan: what to execute, or None when this turn has nothing to run; stop: leave the loop.
+    """
+
+    plan: BatchPlan | None
+    stop: bool

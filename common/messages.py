@@ -122,8 +122,11 @@ class TokenChunk(msgspec.Struct):
 
 
 class TokenBatch(msgspec.Struct):
+    """`last`: this replica has left its loop and sends nothing more."""
+
     replica: int
     chunks: list[TokenChunk]
+    last: bool = False
 
 
 class TextChunk(msgspec.Struct):
@@ -140,6 +143,7 @@ class TextChunk(msgspec.Struct):
 class TextBatch(msgspec.Struct):
     replica: int
     chunks: list[TextChunk]
+    last: bool = False
 
 
 # ----------------------------------------------------------------- control edge

@@ -1,0 +1,58 @@
+"""rpyc router (v0.1.5; with replicas v0.1.17): a router process drives one model process per rank by remote calls.
+
+```
+ D = 1, T > 1                     D = 1, T = 1                     D > 1 (a thread with its own client per replica)
+ main ──┬── evo-detokenizer       main ──┬── evo-detokenizer       main ──┬── evo-detokenizer
+        └── evo-router                   └── evo-router TP0               └── evo-router ──┬── evo-rpyc DP0 TP0
+             ├── evo-rpyc TP0                 (the model sits                 [thread DP0] ├── evo-rpyc DP0 TP1
+             └── evo-rpyc TP1                  in the router)                 [thread DP1] ├── evo-rpyc DP1 TP0
+ T + 3 processes                  3 processes                      D*T + 3 processes       └── evo-rpyc DP1 TP1
+```
+
+The router (`router.py`) is one asyncio loop with two tasks:
+    receive: append every ZMQ message to recv_reqs
+    forward: swap recv_reqs out; call step on every rank (`model_rpc.py`); wait for all; take rank 0's result;
+             send the token batch to the detokenizer; with nothing waiting or running, wait for a message: no call
+
+`--scheduling rank0` (the default here): the router calls plan(requests) on rank 0, then execute(plan) on every rank.
+`--scheduling replicated` (what v0.1.5 really did): it calls step(requests) on every rank, and all of them plan.
+
+rpyc is used well here: payloads by value (bytes), a unix socket, no zlib per frame. v0.1.5 passed references that
+each rank pulled back as pickles, over TCP with Nagle's algorithm on, every frame above 3,000 bytes compressed.
+With T = 1 and D = 1 the router builds the same worker and calls it on its own loop: receiving happens between turns.
+"""
+
+from __future__ import annotations
+
+from common.args import EngineArgs
+from common.channels import Endpoints
+from common.processes import Supervisor
+from common.rank_env import rank_env, rank_name
+from evolution.stages import ProcessNode
+
+SUPPORTS = frozenset({"dp", "rank0"})
+
+
+def launch(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor) -> None:
+    """Start the router; it starts the model processes."""
+    if args.dp_size > 1:
+        target = "evolution.rpyc_router.controller:run_controller_process"
+    else:
+        target = "evolution.rpyc_router.router:run_router_process"
+    model_inside = args.tp_size == 1 and args.dp_size == 1
+    name = rank_name("router", args, 0, 0) if model_inside else "evo-router"
+    env = rank_env(args) if model_inside else None
+    supervisor.start(name, target, {"args": args, "endpoints": endpoints}, env)
+
+
+def process_tree(args: EngineArgs) -> list[ProcessNode]:
+    channels = ("PULL ipc requests <- main",)
+    if args.tp_size == 1 and args.dp_size == 1:
+        return [ProcessNode(rank_name("router", args, 0, 0), "router, rank 0", channels)]
+    ranks = [
+        ProcessNode(rank_name("rpyc", args, replica, rank), f"model, rank {rank}", ("rpyc unix socket <- router",))
+        for replica in range(args.dp_size)
+        for rank in range(args.tp_size)
+    ]
+    holds = "router" if args.dp_size == 1 else f"controller, {args.dp_size} replica threads"
+    return [ProcessNode("evo-router", holds, channels, ranks)]

@@ -1,0 +1,32 @@
+"""The detokenizer's process: token ids in from every replica's rank 0, text out to main. It never imports torch."""
+
+from __future__ import annotations
+
+import zmq
+
+from common.args import EngineArgs
+from common.channels import Endpoints, Receiver, Sender
+from common.detokenizer import IncrementalDetokenizer
+from common.messages import TokenBatch
+from common.processes import ChildContext, configure_logging
+from common.tokenizer import Tokenizer
+
+
+def run_detokenizer_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+    """Works until every replica has sent its last batch."""
+    configure_logging(args.log_level, "detokenizer")
+    zmq_context = zmq.Context()
+    receiver = Receiver(zmq_context, endpoints.token_batches, TokenBatch)
+    sender = Sender(zmq_context, endpoints.texts)
+    detokenizer = IncrementalDetokenizer(Tokenizer(args.model_path).decode)
+    context.ready()
+
+    replicas_left = args.dp_size
+    while replicas_left:
+        batch = receiver.receive()
+        texts = detokenizer.process(batch)
+        texts.last = batch.last
+        sender.send(texts)
+        replicas_left -= batch.last
+    receiver.close()
+    sender.close()

@@ -1,0 +1,127 @@
+"""How the ranks of one replica find each other: a GroupSpec made by the process that starts them, joined in each.
+
+Nothing here has a fixed port or a fixed name. Shared memory is handed to the ranks as they are spawned; the groups of
+torch.distributed meet through a FileStore in the run folder (0.02 s; a TCPStore takes 0.45 s and listens on every
+interface). Once all ranks have joined, the file may be removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common.parallel.shared_memory import SharedBuffer, exchange_buffer
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from common.parallel.collectives import Collectives
+
+logger = logging.getLogger(__name__)
+
+# A slot holds a piece of one rank's part. It must hold a row of logits: 1 MiB are 262,144 float32.
+SLOT_BYTES = 1 << 20
+
+# A follower waits in the control group's broadcast for as long as nobody sends a request.
+CONTROL_TIMEOUT = timedelta(days=365)
+
+
+@dataclass(frozen=True)
+class GroupSpec:
+    """size: ranks of the replica; first_rank: how many ranks of other replicas come before them on this host.
+
+    collectives: "shm", "gloo" or "nccl". Picklable while a process is being spawned (it may hold a SharedBuffer).
+    """
+
+    size: int
+    collectives: str
+    store_path: str
+    buffer: SharedBuffer | None
+    slot_bytes: int
+    first_rank: int
+    ranks_on_host: int
+
+    @classmethod
+    def create(
+        cls,
+        size: int,
+        collectives: str,
+        device: str,
+        run_dir: Path,
+        name: str,
+        *,
+        first_rank: int = 0,
+        ranks_on_host: int | None = None,
+        slot_bytes: int = SLOT_BYTES,
+    ) -> GroupSpec:
+        """In the process that starts the ranks; imports no torch. `name` is unique within the run folder.
+
+        On cuda the collectives are NCCL whatever `collectives` says; `ranks_on_host` counts all replicas' ranks
+        (default: `size`) and tells whether each has a GPU of its own.
+        """
+        if device == "cuda":
+            collectives = "nccl"
+        if collectives not in ("shm", "gloo", "nccl"):
+            raise ValueError(f"collectives {collectives!r}: expected shm or gloo")
+        buffer = exchange_buffer(size, slot_bytes) if collectives == "shm" and size > 1 else None
+        store_path = str(run_dir / f"{name}.store")
+        return cls(size, collectives, store_path, buffer, slot_bytes, first_rank, ranks_on_host or size)
+
+
+def join(spec: GroupSpec | None, rank: int) -> Collectives:
+    """In a rank, in the thread that will run the forward: the collectives of its group; None is a group of one.
+
+    Every rank of the group must call it. On cuda it also makes the rank's GPU the current one of this thread.
+    """
+    from common.parallel.collectives import ShmCollectives, SingleRank, TorchCollectives
+
+    if spec is not None and spec.collectives == "nccl":
+        _choose_gpu(spec, rank)
+    if spec is None or spec.size == 1:
+        return SingleRank()
+    if spec.collectives == "shm":
+        return ShmCollectives(spec.buffer, rank, spec.size, spec.slot_bytes)
+    dist = _meet(spec, rank)
+    return TorchCollectives(dist.new_group(backend=_torch_backend(spec)), close=dist.destroy_process_group)
+
+
+def control_group(spec: GroupSpec, rank: int, timeout: timedelta = CONTROL_TIMEOUT) -> ProcessGroup:
+    """A gloo group of its own for the control plane's broadcasts: for `torch.distributed.broadcast(..., group=)`.
+
+    Every rank of the group must call it, after `join`. A rank that waits in it longer than `timeout` raises
+    RuntimeError.
+    """
+    return _meet(spec, rank).new_group(backend="gloo", timeout=timeout)
+
+
+def _meet(spec: GroupSpec, rank: int):
+    """torch.distributed, with its default group of all ranks in place: the others are made from that one."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # all ranks live on one host: listen nowhere else
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        store = dist.FileStore(spec.store_path, spec.size)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=spec.size)
+    return dist
+
+
+def _torch_backend(spec: GroupSpec) -> str:
+    import torch
+
+    gpus = torch.cuda.device_count()
+    if spec.collectives == "nccl" and gpus < spec.ranks_on_host:
+        logger.warning(
+            "%d ranks share %d GPU(s): their collectives go through gloo, not NCCL", spec.ranks_on_host, gpus
+        )
+        return "gloo"
+    return spec.collectives
+
+
+def _choose_gpu(spec: GroupSpec, rank: int) -> None:
+    import torch
+
+    torch.cuda.set_device((spec.first_rank + rank) % torch.cuda.device_count())

@@ -1,0 +1,52 @@
+"""The run folder: a private place (mode 0700) for socket files and the rendezvous of the ranks, while starting.
+
+Once all processes are connected the folder is removed: sockets and rendezvous files keep working without a name, so
+nothing is left on disk however the run ends. A start also sweeps folders of earlier starts that were killed before
+that: the folder's name holds its owner's pid and start time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import psutil
+
+PREFIX = "evo-run-"
+# sockaddr_un holds 107 bytes of path and a NUL; the longest file name in a run folder is 24 bytes.
+LONGEST_FOLDER = 107 - 24 - 1
+
+
+def create_run_folder() -> Path:
+    """A new private folder. Raises ValueError when TMPDIR is too long for socket paths."""
+    base = Path(tempfile.gettempdir())
+    _sweep(base)
+    pid = os.getpid()
+    started = int(psutil.Process(pid).create_time() * 100)
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{pid}-{started}-", dir=base))
+    if len(os.fsencode(folder)) > LONGEST_FOLDER:
+        folder.rmdir()
+        raise ValueError(f"TMPDIR={base} is too long for socket paths (limit 107 bytes): set TMPDIR=/tmp")
+    return folder
+
+
+def remove_run_folder(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(base: Path) -> None:
+    for folder in sorted(base.glob(f"{PREFIX}*-*-*")):
+        with contextlib.suppress(OSError, ValueError, psutil.Error):
+            if folder.lstat().st_uid == os.getuid() and not _owner_lives(folder.name):
+                remove_run_folder(folder)
+
+
+def _owner_lives(name: str) -> bool:
+    pid, started = (int(part) for part in name.removeprefix(PREFIX).split("-")[:2])
+    try:
+        return abs(int(psutil.Process(pid).create_time() * 100) - started) <= 1
+    except psutil.NoSuchProcess:
+        return False

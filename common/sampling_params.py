@@ -1,0 +1,176 @@
+"""What a caller may ask for, checked once in the main process: nothing behind it meets a bad value.
+
+Names and defaults are SGLang's. Each refusal is a ValueError of one line: the field, the value, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from common.messages import SamplingParams
+
+MAX_STOPS = 64
+# The scheduler decodes a tail as long as the longest stop string after each token.
+MAX_STOP_CHARS = 1024
+INT32_MAX = 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+# SGLang samples greedily below this temperature.
+GREEDY_BELOW = 1e-6
+# A str in Python may hold one, but no message can carry it.
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+# Fields of SGLang that this engine does not have, and the value that asks for nothing.
+NEUTRAL: dict[str, Any] = {
+    "n": 1,
+    "min_p": 0,
+    "regex": None,
+    "json_schema": None,
+    "frequency_penalty": 0,
+    "presence_penalty": 0,
+    "repetition_penalty": 1,
+    "min_new_tokens": 0,
+    "dtype": None,
+    "no_stop_trim": False,
+}
+DEFAULTS: dict[str, Any] = {**msgspec.structs.asdict(SamplingParams()), "spaces_between_special_tokens": True}
+
+
+def make_sampling_params(fields: dict[str, Any] | SamplingParams | None, default_seed: int) -> SamplingParams:
+    """The checked parameters of one request. A field that is absent or None takes its default.
+
+    `stop` may be a string or a list of strings. `seed` defaults to `default_seed`.
+    """
+    if isinstance(fields, SamplingParams):
+        fields = msgspec.structs.asdict(fields)
+    if fields is None:
+        fields = {}
+    if not isinstance(fields, dict):
+        raise ValueError(f"sampling_params is {_show(fields)}; allowed: an object of named fields")
+    for name in fields:
+        if name not in DEFAULTS and name not in NEUTRAL:
+            raise ValueError(_unknown(str(name)))
+    given = {name: value for name, value in fields.items() if value is not None}
+    for name, neutral in NEUTRAL.items():
+        if name in given and not _is_neutral(given[name], neutral):
+            raise ValueError(f"{name} is {_show(given[name])}, but {name} is not supported; allowed: {neutral} or none")
+
+    values = {**DEFAULTS, "seed": default_seed, **given}
+    _flag(values, "spaces_between_special_tokens")  # known to SGLang, without effect here
+    temperature = _number(values, "temperature", lambda t: 0 <= t <= sys.float_info.max, "a finite number from 0")
+    return SamplingParams(
+        max_new_tokens=_whole(values, "max_new_tokens", 0, INT32_MAX),
+        temperature=0.0 if temperature < GREEDY_BELOW else temperature,
+        top_p=_number(values, "top_p", lambda p: 0 < p <= 1, "a number above 0, up to 1"),
+        top_k=_top_k(values["top_k"]),
+        seed=_whole(values, "seed", INT64_MIN, INT64_MAX),
+        stop=_stop(values["stop"]),
+        stop_token_ids=_stop_token_ids(values["stop_token_ids"]),
+        ignore_eos=_flag(values, "ignore_eos"),
+        skip_special_tokens=_flag(values, "skip_special_tokens"),
+    )
+
+
+def check_token_ids(ids: Any, vocab_size: int) -> None:
+    """Raise ValueError unless `ids` is a non-empty list of ints in [0, vocab_size)."""
+    if not isinstance(ids, (list, tuple)) or not ids:
+        raise _refusal("input_ids", ids, "a non-empty list of token ids")
+    for index, token in enumerate(ids):
+        if type(token) is not int or not 0 <= token < vocab_size:
+            raise _refusal(f"input_ids[{index}]", token, f"a whole number from 0 to {vocab_size - 1}")
+
+
+def check_length(prompt_len: int, max_new_tokens: int, context_length: int, max_total_tokens: int) -> int:
+    """How many tokens may be generated, at most `max_new_tokens`. All lengths are in tokens.
+
+    Raises ValueError when the prompt does not fit into the context (`context_length`) or the KV pool of a replica
+    (`max_total_tokens`), or fills it although a token is wanted.
+    """
+    limit = min(context_length, max_total_tokens)
+    longest = limit - (1 if max_new_tokens > 0 else 0)
+    if prompt_len > longest:
+        raise ValueError(
+            f"the prompt has {prompt_len} tokens; allowed: up to {longest} with max_new_tokens {max_new_tokens} "
+            f"(context length {context_length}, KV pool {max_total_tokens} tokens)"
+        )
+    return min(max_new_tokens, limit - prompt_len)
+
+
+def _show(value: Any) -> str:
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _refusal(name: str, value: Any, allowed: str) -> ValueError:
+    return ValueError(f"{name} is {_show(value)}; allowed: {allowed}")
+
+
+def _unknown(name: str) -> str:
+    known = sorted([*DEFAULTS, *NEUTRAL])
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"allowed: {', '.join(sorted(DEFAULTS))}"
+    return f"unknown sampling parameter {_show(name)}; {hint}"
+
+
+def _is_neutral(value: Any, neutral: Any) -> bool:
+    """Equal as JSON values: True is not 1 here."""
+    same_kind = isinstance(value, bool) == isinstance(neutral, bool)
+    return isinstance(value, (bool, int, float)) and same_kind and value == neutral
+
+
+def _is_int(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _flag(values: dict[str, Any], name: str) -> bool:
+    if not isinstance(values[name], bool):
+        raise _refusal(name, values[name], "true or false")
+    return values[name]
+
+
+def _whole(values: dict[str, Any], name: str, low: int, high: int) -> int:
+    if not _is_int(values[name], low, high):
+        raise _refusal(name, values[name], f"a whole number from {low} to {high}")
+    return values[name]
+
+
+def _number(values: dict[str, Any], name: str, in_range: Callable[[float], bool], allowed: str) -> float:
+    value = values[name]
+    # NaN is in no range
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not in_range(value):
+        raise _refusal(name, value, allowed)
+    return float(value)
+
+
+def _top_k(value: Any) -> int:
+    if not (_is_int(value, 1, INT32_MAX) or _is_int(value, -1, -1)):
+        raise _refusal("top_k", value, f"-1 (the whole vocabulary) or a whole number from 1 to {INT32_MAX}")
+    return value
+
+
+def _stop(value: Any) -> tuple[str, ...]:
+    stops = (value,) if isinstance(value, str) else value
+    if not isinstance(stops, (list, tuple)):
+        raise _refusal("stop", value, "a string or a list of strings")
+    if len(stops) > MAX_STOPS:
+        raise ValueError(f"stop has {len(stops)} strings; allowed: up to {MAX_STOPS}")
+    for stop in stops:
+        if not isinstance(stop, str) or not 1 <= len(stop) <= MAX_STOP_CHARS or LONE_SURROGATE.search(stop):
+            raise _refusal("stop", stop, f"strings of 1 to {MAX_STOP_CHARS} characters, without lone surrogates")
+    return tuple(stops)
+
+
+def _stop_token_ids(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise _refusal("stop_token_ids", value, "a list of token ids")
+    if len(value) > MAX_STOPS:
+        raise ValueError(f"stop_token_ids has {len(value)} ids; allowed: up to {MAX_STOPS}")
+    for token in value:
+        if not _is_int(token, 0, INT32_MAX):
+            raise _refusal("stop_token_ids", token, f"whole numbers from 0 to {INT32_MAX}")
+    return tuple(value)

@@ -1,0 +1,198 @@
+"""One rank's engine: the scheduler that plans and the model runner that executes, behind three calls.
+
+```
+ plan(messages) -> plan      take the requests in, decide what to run         Scheduler, pure CPU
+ execute(plan)  -> ids       one forward, one sample                          ModelRunner, all ranks together
+ commit(plan, ids)           append, finish, cache; outputs wait in `output()`
+ step(messages) -> output    all three
+```
+
+With `--scheduling replicated` every rank calls `step` with the same messages. With `rank0` only rank 0 plans and
+commits; the others are sent its plan and only execute it: they hold no scheduler at all.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+import numpy as np
+
+from common.args import EngineArgs
+from common.batch import BatchPlan
+from common.digest import PlanDigest
+from common.messages import (
+    AbortRequest,
+    ControlOut,
+    ControlReply,
+    FlushRequest,
+    GenerateRequest,
+    LoadReport,
+    Request,
+    StatsRequest,
+    StopRequest,
+    TokenBatch,
+)
+from common.models.config import ModelConfig, load_config
+from common.parallel.group import GroupSpec, join
+from common.runner import ModelRunner
+from common.scheduler import Scheduler, SchedulerConfig
+from common.tokenizer import Tokenizer
+
+LOAD_REPORT_INTERVAL = 0.1
+
+
+class TurnOutput(msgspec.Struct):
+    """What a turn gave, for rank 0 to send: `tokens` to the detokenizer, `control` to main.
+
+    finished: requests that ended since the last output; busy: requests still wait or run; stop: leave the loop.
+    """
+
+    tokens: TokenBatch | None
+    control: list[ControlOut]
+    finished: int
+    busy: bool
+    stop: bool
+
+
+class DivergenceError(RuntimeError):
+    """The ranks planned different batches: the next collective would have hung or mixed up requests."""
+
+
+class Worker:
+    def __init__(self, args: EngineArgs, replica: int, rank: int, group: GroupSpec | None) -> None:
+        """Loads the model shard of `rank` and meets the other ranks of `group` (None: a single rank)."""
+        self.replica = replica
+        self.rank = rank
+        config = load_config(args.model_path)
+        self.tp = join(group, rank)
+        # The budget is the minimum over the ranks, so that all of them admit and retract alike.
+        total = min(self.tp.all_gather_ints(args.max_total_tokens))
+        self.runner = ModelRunner(
+            config,
+            self.tp,
+            max_running_requests=args.max_running_requests,
+            context_length=args.context_length,
+            max_total_tokens=total,
+            dtype=args.dtype,
+            device=args.device,
+            packed=not args.disable_packed_linear,
+        )
+        plans = args.resolved_scheduling() == "replicated" or rank == 0
+        self.scheduler = self._make_scheduler(args, config, total) if plans else None
+        self.info = {"max_total_tokens": total}
+        self._check_every = args.check_divergence
+        self._digest = PlanDigest()
+        self._control: list[ControlOut] = []
+        self._stop = False
+        self._finished_before = 0
+        self._next_load_report = 0.0
+
+    @staticmethod
+    def _make_scheduler(args: EngineArgs, config: ModelConfig, total: int) -> Scheduler:
+        scheduler_config = SchedulerConfig(
+            max_total_tokens=total,
+            max_running_requests=args.max_running_requests,
+            context_length=args.context_length,
+            chunked_prefill_size=args.chunked_prefill_size,
+            max_prefill_tokens=args.max_prefill_tokens,
+            policy=args.schedule_policy,
+            radix=not args.disable_radix_cache,
+            eos_token_ids=config.eos_token_ids,
+            stream_interval=args.stream_interval,
+        )
+        return Scheduler(scheduler_config, Tokenizer(args.model_path).decode)
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests wait or run: while False, the loop may block until a message arrives."""
+        return self.scheduler.has_work
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop
+
+    # ------------------------------------------------------------------ the turn
+
+    def step(self, messages: list[Request]) -> TurnOutput:
+        """One whole turn on a rank that plans for itself."""
+        plan = self.plan(messages)
+        if plan is not None:
+            self.commit(plan, self.execute(plan))
+        return self.output()
+
+    def plan(self, messages: list[Request]) -> BatchPlan | None:
+        """Take the messages in, in order, and decide what this turn runs; None when there is nothing to run."""
+        for message in messages:
+            self._process(message)
+        return None if self._stop else self.scheduler.plan()
+
+    def execute(self, plan: BatchPlan) -> np.ndarray:
+        """One forward and one sample on this rank's shard. Every rank must execute the same plan: it says int32 ids."""
+        if self._check_every:
+            self._digest.update(plan)
+            if plan.turn % self._check_every == 0:
+                self._compare_digests(plan.turn)
+        return self.runner.execute(plan)
+
+    def commit(self, plan: BatchPlan, token_ids: np.ndarray) -> None:
+        self.scheduler.commit(plan, token_ids)
+
+    def output(self) -> TurnOutput:
+        """What has come out since the last call."""
+        chunks = self.scheduler.take_chunks()
+        control, self._control = self._control, []
+        if self.rank == 0:
+            control += self._load_report()
+        finished = self.scheduler.finished_count - self._finished_before
+        self._finished_before = self.scheduler.finished_count
+        tokens = TokenBatch(self.replica, chunks, last=self._stop) if chunks or self._stop else None
+        return TurnOutput(tokens, control, finished, self.busy, self._stop)
+
+    def close(self) -> None:
+        self.tp.close()
+
+    # ------------------------------------------------------------------ messages
+
+    def _process(self, message: Request) -> None:
+        if isinstance(message, GenerateRequest):
+            self.scheduler.add(message)
+        elif isinstance(message, AbortRequest):
+            found = self.scheduler.abort(message.rid)
+            self._reply(message.id, found, {} if found else {"reason": f"no request {message.rid} here"})
+        elif isinstance(message, FlushRequest):
+            ok, detail = self.scheduler.flush()
+            self._reply(message.id, ok, {"reason": detail} if detail else {})
+        elif isinstance(message, StatsRequest):
+            self._reply(message.id, True, {**self.scheduler.stats(), "plan_digest": f"{self._digest.value:016x}"})
+        elif isinstance(message, StopRequest):
+            self._stop = True
+            self._reply(message.id, True, {})
+
+    def _reply(self, control_id: int, ok: bool, detail: dict) -> None:
+        self._control.append(ControlReply(control_id, self.replica, ok, detail))
+
+    def _load_report(self) -> list[LoadReport]:
+        """The only clock here; it decides nothing but whether figures are published."""
+        now = time.monotonic()
+        if now < self._next_load_report:
+            return []
+        self._next_load_report = now + LOAD_REPORT_INTERVAL
+        stats = self.scheduler.stats()
+        return [
+            LoadReport(
+                self.replica,
+                waiting=stats["waiting"],
+                running=stats["running"],
+                free_tokens=stats["free_tokens"],
+                evictable_tokens=stats["evictable_tokens"],
+            )
+        ]
+
+    def _compare_digests(self, turn: int) -> None:
+        digests = self.tp.all_gather_ints(self._digest.value)
+        different = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+        if different:
+            raise DivergenceError(
+                f"turn {turn}: rank(s) {', '.join(map(str, different))} planned another batch than rank 0"
+            )

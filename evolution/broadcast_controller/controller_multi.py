@@ -1,0 +1,69 @@
+"""ControllerMulti: starts one ControllerSingle per replica and hands each request to one of them.
+
+Requests travel through a `multiprocessing.Queue` per replica: pickled by a feeder thread into a pipe. 0.2.0 measured
+a replica's load by that queue's length, which is only what its loop has not yet drained; here every replica reports
+what it finished through a pipe, so that outstanding work can be counted.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import zmq
+
+from common.args import EngineArgs
+from common.channels import Endpoints, Receiver
+from common.dispatch import Dispatcher
+from common.messages import GenerateRequest, Request, StopRequest
+from common.processes import ChildContext, configure_logging
+from common.rank_env import rank_env, rank_name
+
+
+def run_controller_multi_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+    configure_logging(args.log_level, "controller")
+    controller = ControllerMulti(context, args, endpoints)
+    context.ready()
+    controller.loop()
+
+
+class ControllerMulti:
+    def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+        self.supervisor = context.supervisor
+        self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
+        self.recv_from_tokenizer = Receiver(zmq.Context(), endpoints.requests, Request)
+        self.queues = []
+        self.finished_readers = []
+        spawn = multiprocessing.get_context("spawn")
+        for replica in range(args.dp_size):
+            queue = spawn.Queue()
+            reader, writer = spawn.Pipe(duplex=False)
+            self.supervisor.start(
+                rank_name("controller", args, replica, 0),
+                "evolution.broadcast_controller.controller_single:run_controller_single_process",
+                {"args": args, "endpoints": endpoints, "replica": replica, "queue": queue, "finished": writer},
+                rank_env(args),
+            )
+            writer.close()
+            self.queues.append(queue)
+            self.finished_readers.append(reader)
+
+    def loop(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self.recv_from_tokenizer.socket, zmq.POLLIN)
+        for reader in self.finished_readers:
+            poller.register(reader, zmq.POLLIN)
+        while True:
+            poller.poll()
+            for replica, reader in enumerate(self.finished_readers):
+                while reader.poll():
+                    self.dispatcher.finished(replica, reader.recv())
+            for message in self.recv_from_tokenizer.drain(wait=False):
+                if isinstance(message, GenerateRequest):
+                    self.queues[self.dispatcher.pick()].put(message)
+                    continue
+                if isinstance(message, StopRequest):
+                    self.supervisor.expect_exit()
+                for queue in self.queues:
+                    queue.put(message)
+                if isinstance(message, StopRequest):
+                    return

@@ -1,0 +1,131 @@
+"""ControllerSingle: the control process of one replica, with rank 0 inside it."""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import zmq
+
+from common.args import EngineArgs
+from common.batch import Turn
+from common.channels import Endpoints, Receiver, Sender
+from common.messages import Request
+from common.parallel.broadcast import MessageBroadcast
+from common.parallel.group import GroupSpec, control_group
+from common.processes import ChildContext, configure_logging
+from common.rank_env import rank_env, rank_label, rank_name
+from common.worker import TurnOutput, Worker
+
+
+def run_controller_single_process(
+    context: ChildContext,
+    args: EngineArgs,
+    endpoints: Endpoints,
+    replica: int,
+    queue: multiprocessing.Queue | None,
+    finished: Connection | None,
+) -> None:
+    configure_logging(args.log_level, rank_label(args, replica, 0))
+    controller = ControllerSingle(context, args, endpoints, replica, queue, finished)
+    context.ready(controller.tp_server.info)
+    if args.resolved_scheduling() == "replicated":
+        controller.loop_for_forward()
+    else:
+        controller.loop_for_forward_planner()
+    controller.close()
+
+
+class ControllerSingle:
+    def __init__(
+        self,
+        context: ChildContext,
+        args: EngineArgs,
+        endpoints: Endpoints,
+        replica: int,
+        queue: multiprocessing.Queue | None,
+        finished: Connection | None,
+    ) -> None:
+        self.tp_size = args.tp_size
+        self.supervisor = context.supervisor
+        self.queue = queue
+        self.send_finished = finished
+        zmq_context = zmq.Context()
+        self.recv_from_tokenizer = None if queue else Receiver(zmq_context, endpoints.requests, Request)
+        self.send_to_detokenizer = Sender(zmq_context, endpoints.token_batches)
+        self.send_to_main = Sender(zmq_context, endpoints.control)
+
+        # The other ranks first, then rank 0 in place: they load side by side.
+        group = GroupSpec.create(
+            args.tp_size, args.collectives, args.device, Path(endpoints.folder), f"replica{replica}"
+        )
+        for rank in range(1, args.tp_size):
+            self.supervisor.start(
+                rank_name("tp-server", args, replica, rank),
+                "evolution.broadcast_controller.tp_server:run_tp_server_process",
+                {"args": args, "replica": replica, "rank": rank, "group": group},
+                rank_env(args),
+            )
+        self.tp_server = Worker(args, replica, 0, group)
+        if args.tp_size > 1:
+            carries = list[Request] if args.resolved_scheduling() == "replicated" else Turn
+            self.broadcast = MessageBroadcast(control_group(group, 0), 0, carries)
+
+    # ------------------------------------------------------------------ --scheduling replicated
+
+    def loop_for_forward(self) -> None:
+        """The ranks are sent what arrived, and every one of them plans."""
+        while True:
+            messages = self.recv_requests()
+            if self.tp_size > 1:
+                self.broadcast.send(messages)
+            output = self.tp_server.step(messages)
+            self.send(output)
+            if output.stop:
+                return
+
+    # ------------------------------------------------------------------ --scheduling rank0
+
+    def loop_for_forward_planner(self) -> None:
+        """Rank 0 plans, and the ranks are sent the batch."""
+        while True:
+            messages = self.recv_requests()
+            plan = self.tp_server.plan(messages)
+            if self.tp_size > 1:
+                self.broadcast.send(Turn(plan, self.tp_server.stopping))
+            if plan is not None:
+                self.tp_server.commit(plan, self.tp_server.execute(plan))
+            output = self.tp_server.output()
+            self.send(output)
+            if output.stop:
+                return
+
+    # ------------------------------------------------------------------ in and out
+
+    def recv_requests(self) -> list[Request]:
+        """All that has arrived; with nothing waiting or running, block until something does."""
+        wait = not self.tp_server.busy
+        if self.queue is None:
+            return self.recv_from_tokenizer.drain(wait)
+        messages = [self.queue.get()] if wait else []
+        while not self.queue.empty():
+            messages.append(self.queue.get())
+        return messages
+
+    def send(self, output: TurnOutput) -> None:
+        if output.stop:
+            self.supervisor.expect_exit()
+        if output.tokens:
+            self.send_to_detokenizer.send(output.tokens)
+        if self.send_finished and output.finished:
+            self.send_finished.send(output.finished)
+        for message in output.control:
+            self.send_to_main.send(message)
+
+    def close(self) -> None:
+        if self.recv_from_tokenizer:
+            self.recv_from_tokenizer.close()
+        self.send_to_detokenizer.close()
+        self.send_to_main.close()
+        self.tp_server.close()

@@ -1,0 +1,30 @@
+"""The process of a rank >= 1: receive the broadcast, step, drop the output; rank 0's is the one that is sent."""
+
+from __future__ import annotations
+
+from common.args import EngineArgs
+from common.batch import Turn
+from common.messages import Request
+from common.parallel.broadcast import MessageBroadcast
+from common.parallel.group import GroupSpec, control_group
+from common.processes import ChildContext, configure_logging
+from common.rank_env import rank_label
+from common.worker import Worker
+
+
+def run_tp_server_process(context: ChildContext, args: EngineArgs, replica: int, rank: int, group: GroupSpec) -> None:
+    configure_logging(args.log_level, rank_label(args, replica, rank))
+    worker = Worker(args, replica, rank, group)
+    cpu_group = control_group(group, rank)
+    context.ready(worker.info)
+
+    if args.resolved_scheduling() == "replicated":
+        broadcast = MessageBroadcast(cpu_group, rank, list[Request])
+        while not worker.step(broadcast.receive()).stop:
+            pass
+    else:
+        broadcast = MessageBroadcast(cpu_group, rank, Turn)
+        while not (turn := broadcast.receive()).stop:
+            if turn.plan is not None:
+                worker.execute(turn.plan)
+    worker.close()

@@ -1,0 +1,102 @@
+"""Everything that can be refused is refused here, in one line, before any process starts."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import logging
+import platform
+import sys
+
+from common.memory import check_memory, default_max_total_tokens
+from common.models.config import ModelConfig, load_config, plan_heads
+from common.models.sources import resolve_model
+
+from common.args import EngineArgs
+from evolution.stages import find_stage, supports
+
+DEFAULT_MAX_RUNNING_REQUESTS = 256
+
+
+def check_platform() -> None:
+    """Raises ValueError elsewhere than on Linux x86-64 or arm64 with Python 3.11 or 3.12."""
+    here = f"{platform.system()} {platform.machine()}, Python {sys.version_info.major}.{sys.version_info.minor}"
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        raise ValueError(f"this runs on Linux on x86-64 or arm64, not on {here}")
+    if sys.version_info[:2] not in ((3, 11), (3, 12)):
+        raise ValueError(f"this runs on Python 3.11 and 3.12, not on {here}")
+
+
+def resolve_args(args: EngineArgs) -> tuple[EngineArgs, ModelConfig]:
+    """The same settings with everything filled in (model folder, KV pool, context length), and the model's config.
+
+    Raises ValueError of one line for whatever cannot work.
+    """
+    check_platform()
+    find_stage(args.stage)
+    _check_ranges(args)
+    _check_choices(args)
+    if args.dp_size > 1 and "dp" not in supports(args.stage):
+        raise ValueError(f"stage {args.stage!r} has no data parallelism: use --dp-size 1")
+    if args.resolved_scheduling() == "rank0" and "rank0" not in supports(args.stage):
+        raise ValueError(f"stage {args.stage!r} cannot plan on rank 0 alone: use --scheduling replicated")
+    if args.device == "cuda" and not _cuda_devices():
+        raise ValueError("--device cuda: no NVIDIA GPU is visible; --device cpu works here")
+
+    folder = resolve_model(args.model_path)
+    config = load_config(folder)
+    plan_heads(config, args.tp_size)
+    context_length = args.context_length or config.max_position_embeddings
+    if context_length > config.max_position_embeddings:
+        raise ValueError(
+            f"--context-length {context_length} is longer than the model's {config.max_position_embeddings}"
+        )
+    total = args.max_total_tokens or default_max_total_tokens(
+        config, args.tp_size, args.dp_size, args.dtype, args.device, context_length
+    )
+    check_memory(config, args.tp_size, args.dp_size, args.dtype, args.device, total)
+    filled = dataclasses.replace(
+        args,
+        model_path=str(folder),
+        context_length=min(context_length, total),
+        max_total_tokens=total,
+        max_running_requests=args.max_running_requests or min(DEFAULT_MAX_RUNNING_REQUESTS, total),
+    )
+    return filled, config
+
+
+def _check_ranges(args: EngineArgs) -> None:
+    at_least_one = ("tp_size", "dp_size", "max_prefill_tokens", "stream_interval")
+    optional = ("max_total_tokens", "max_running_requests", "context_length")
+    for name in (*at_least_one, *optional):
+        value = getattr(args, name)
+        if name in optional and value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be a whole number of at least 1, not {value!r}")
+    if args.chunked_prefill_size != -1 and args.chunked_prefill_size < 1:
+        raise ValueError(f"--chunked-prefill-size must be at least 1, or -1 for none, not {args.chunked_prefill_size}")
+    if args.check_divergence < 0:
+        raise ValueError(f"--check-divergence must be 0 or more, not {args.check_divergence}")
+
+
+def _check_choices(args: EngineArgs) -> None:
+    """argparse checks these for the command line; `Engine(...)` comes here directly."""
+    for field in dataclasses.fields(args):
+        value, choices = getattr(args, field.name), field.metadata["choices"]
+        if choices and value is not None and value not in choices:
+            raise ValueError(f"--{field.name.replace('_', '-')} {value!r}: choose from {', '.join(choices)}")
+    if not isinstance(logging.getLevelName(args.log_level.upper()), int):
+        raise ValueError(f"--log-level {args.log_level!r}: choose from debug, info, warning, error")
+
+
+def _cuda_devices() -> int:
+    """GPUs that the driver shows; asked without importing torch, which the main process never does."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value

@@ -1,0 +1,84 @@
+"""The command line: `python -m evolution run | processes | model`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from typing import NoReturn
+
+from common.args import add_engine_args
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Bad input is one line, without the usage text around it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_BAD_INPUT, f"{self.prog}: error: {message} (see --help)\n")
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    parser = OneLineParser(prog="python -m evolution", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="start a stage, send a workload, print what came and what it cost")
+    add_engine_args(run)
+    _add_workload_args(run)
+
+    processes = commands.add_parser("processes", help="the process tree that a stage would start")
+    add_engine_args(processes)
+
+    model = commands.add_parser("model", help="fetch the embedded model's weights")
+    model.add_argument("action", choices=("fetch",))
+    model.add_argument("name", choices=("smollm2",))
+
+    namespace = parser.parse_args(argv)
+    # SIGTERM ends a run as ctrl-C does: through the `finally` clauses, leaving nothing behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    try:
+        status = _dispatch(namespace)
+    except ValueError as error:
+        print(f"python -m evolution {namespace.command}: error: {error}", file=sys.stderr)
+        status = EXIT_BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        status = EXIT_INTERRUPTED
+    sys.exit(status)
+
+
+def _dispatch(namespace: argparse.Namespace) -> int:
+    if namespace.command == "run":
+        from evolution.run import run_command
+
+        return run_command(namespace)
+    if namespace.command == "processes":
+        from evolution.processes_command import processes_command
+
+        return processes_command(namespace)
+    from common.models.sources import fetch_smollm2
+
+    fetch_smollm2()
+    return 0
+
+
+def _add_workload_args(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group("workload", "default: a few built-in prompts")
+    what.add_argument("--prompt", nargs="+", metavar="TEXT", help="prompts, one request each")
+    what.add_argument("--input-ids", nargs="+", metavar="IDS", help="token ids like 1,2,3; one request each")
+    what.add_argument("--num-prompts", type=int, help="so many requests of random token ids")
+    what.add_argument("--input-len", type=int, default=64, help="tokens of each random request (default: 64)")
+    what.add_argument("--output-len", type=int, default=32, help="tokens each of them generates (default: 32)")
+    what.add_argument(
+        "--request-rate", type=float, default=float("inf"), help="requests/s, Poisson; default: all at once"
+    )
+    how = parser.add_argument_group("sampling")
+    how.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
+    how.add_argument("--top-p", type=float, default=1.0)
+    how.add_argument("--top-k", type=int, default=-1)
+    how.add_argument("--seed", type=int, help="of the first request; the next ones count up (default: --random-seed)")
+    how.add_argument("--max-new-tokens", type=int, default=32, help="for --prompt and --input-ids (default: 32)")
+    parser.add_argument("--json", metavar="FILE", help="write results, raw samples and environment, one stage a line")

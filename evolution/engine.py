@@ -1,0 +1,280 @@
+"""Engine: any stage, offline, in the shape of SGLang's. It is the main process's part: tokenize, send, collect.
+
+```
+ caller ──generate()──> tokenize ──requests──> [ stage ] ──> detokenizer ──texts──> receiver thread ──> caller
+                                                   └───────────control────────────> receiver thread
+```
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import zmq
+from common.tokenizer import Tokenizer
+
+from common.args import EngineArgs
+from common.channels import Endpoints, Receiver, Sender
+from common.messages import (
+    AbortRequest,
+    ControlOut,
+    ControlReply,
+    FlushRequest,
+    GenerateRequest,
+    LoadReport,
+    StatsRequest,
+    StopRequest,
+    TextBatch,
+)
+from common.processes import Failure, ProcessFailed, ReadyReport, Supervisor, refuse_while_spawning
+from common.run_folder import create_run_folder, remove_run_folder
+from evolution.checks import resolve_args
+from evolution.requests import RequestMaker
+from evolution.stages import find_stage
+from evolution.streams import Stream
+
+CONTROL_TIMEOUT = 10.0
+
+
+class EngineError(RuntimeError):
+    """The engine has failed or was shut down; the message names the first cause."""
+
+
+class Engine:
+    """`Engine(model_path="smollm2", stage="peer", tp_size=2, ...)`: keyword arguments are the fields of EngineArgs.
+
+    Raises ValueError of one line for bad settings, before any process starts; EngineError when a process of the
+    engine ends unasked (then every pending and later call raises it too). Use it as a context manager, or call
+    `shutdown()`. It may be used from any thread, and several engines may live side by side.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        refuse_while_spawning()
+        known = {f.name for f in dataclasses.fields(EngineArgs)}
+        unknown = sorted(set(settings) - known)
+        if unknown:
+            raise ValueError(f"Engine has no setting {unknown[0]!r}: it takes {', '.join(sorted(known))}")
+        self.args, self.model_config = resolve_args(EngineArgs(**settings))
+        self.tokenizer = Tokenizer(self.args.model_path)
+        self._make_requests = RequestMaker(self.args, self.model_config, self.tokenizer)
+        self.processes: list[ReadyReport] = []
+        self.load: dict[int, LoadReport] = {}
+        self._lock = threading.Lock()
+        self._streams: dict[str, Stream] = {}
+        self._replies: dict[int, list[ControlReply]] = {}
+        self._replied = threading.Condition(self._lock)
+        self._failure: EngineError | None = None
+        self._request_count = 0
+        self._control_count = 0
+        self._last_batches = 0
+        self._drained = threading.Event()
+        self._closed = False
+        self._start()
+        atexit.register(self.shutdown)
+
+    def _start(self) -> None:
+        launch, _ = find_stage(self.args.stage)
+        folder = create_run_folder()
+        self._supervisor = Supervisor(self._process_failed)
+        self._zmq = zmq.Context()
+        try:
+            endpoints = Endpoints.in_folder(str(folder))
+            self._texts = Receiver(self._zmq, endpoints.texts, TextBatch)
+            self._control = Receiver(self._zmq, endpoints.control, ControlOut)
+            self._supervisor.start(
+                "evo-detokenizer",
+                "common.detokenizer_process:run_detokenizer_process",
+                {"args": self.args, "endpoints": endpoints},
+            )
+            launch(self.args, endpoints, self._supervisor)
+            self.processes = self._supervisor.wait_ready()
+            self._requests = Sender(self._zmq, endpoints.requests)
+        except ProcessFailed as error:
+            self._abandon_start()
+            raise EngineError(f"the engine could not start: {error}") from None
+        except BaseException:
+            self._abandon_start()
+            raise
+        finally:
+            # All are connected: sockets and rendezvous files work on without their names.
+            remove_run_folder(folder)
+        totals = [r.info["max_total_tokens"] for p in self.processes for r in p.walk() if "max_total_tokens" in r.info]
+        self._make_requests.pool_tokens = min(totals, default=self.args.max_total_tokens)
+        self._receiver = threading.Thread(target=self._receive, name="engine receiver", daemon=True)
+        self._receiver.start()
+
+    def _abandon_start(self) -> None:
+        self._closed = True
+        self._supervisor.kill()
+        self._zmq.destroy(linger=0)
+
+    # ------------------------------------------------------------------ generate
+
+    def generate(
+        self,
+        prompt: str | list[str] | None = None,
+        sampling_params: dict | list[dict] | None = None,
+        input_ids: list[int] | list[list[int]] | None = None,
+        image_data: bytes | list[bytes | None] | None = None,
+        stream: bool = False,
+    ) -> dict | list[dict] | Iterator[dict]:
+        """Generate for one prompt (returns a dict) or a list (returns a list of dicts, in order).
+
+        Each result is `{text, output_ids, meta_info}`; meta_info holds id, finish_reason, prompt_tokens,
+        completion_tokens, cached_tokens and e2e_latency (seconds). With `stream` an iterator of such dicts: `text` is
+        cumulative, and with a list of prompts each carries its `index`.
+        """
+        single, requests = self._make_requests(prompt, sampling_params, input_ids, image_data, stream)
+        streams = self.submit(requests)
+        if stream:
+            return self._stream_results(streams, single)
+        results = [s.result() for s in streams]
+        return results[0] if single else results
+
+    def submit(self, requests: list[GenerateRequest]) -> list[Stream]:
+        """Hand requests over; returns a Stream for each, whose clock starts here."""
+        streams = []
+        for request in requests:
+            with self._lock:
+                if self._failure:
+                    raise EngineError(str(self._failure))
+                request.rid = f"r{self._request_count}"
+                self._request_count += 1
+                stream = Stream(request.rid, time.perf_counter())
+                self._streams[request.rid] = stream
+            self._requests.send(request)
+            streams.append(stream)
+        return streams
+
+    def _stream_results(self, streams: list[Stream], single: bool) -> Iterator[dict]:
+        if single:
+            yield from streams[0].results()
+            return
+        for index, result in Stream.merge(streams):
+            yield {"index": index, **result}
+
+    # ------------------------------------------------------------------ control
+
+    def abort(self, rid: str) -> bool:
+        """Abort a request that waits or runs; whether some replica had it. It still ends in one finish (abort)."""
+        return any(reply.ok for reply in self._ask(AbortRequest(self._next_control_id(), rid)))
+
+    def flush_cache(self) -> bool:
+        """Empty every replica's radix cache; False when a replica was busy and refused."""
+        return all(reply.ok for reply in self._ask(FlushRequest(self._next_control_id())))
+
+    def stats(self) -> list[dict[str, Any]]:
+        """The scheduler's figures, one dict per replica."""
+        replies = self._ask(StatsRequest(self._next_control_id()))
+        return [reply.detail for reply in sorted(replies, key=lambda r: r.replica)]
+
+    def _next_control_id(self) -> int:
+        with self._lock:
+            self._control_count += 1
+            return self._control_count
+
+    def _ask(self, message: AbortRequest | FlushRequest | StatsRequest | StopRequest) -> list[ControlReply]:
+        """Send a control message and add up the replies: exactly one from each replica."""
+        with self._lock:
+            if self._failure:
+                raise EngineError(str(self._failure))
+            self._replies[message.id] = []
+        self._requests.send(message)
+        with self._replied:
+            done = self._replied.wait_for(
+                lambda: self._failure or len(self._replies[message.id]) == self.args.dp_size, CONTROL_TIMEOUT
+            )
+            replies = self._replies.pop(message.id)
+            if self._failure:
+                raise EngineError(str(self._failure))
+        if not done:
+            missing = sorted(set(range(self.args.dp_size)) - {reply.replica for reply in replies})
+            raise TimeoutError(f"no reply from replica(s) {', '.join(map(str, missing))} in {CONTROL_TIMEOUT:.0f} s")
+        return replies
+
+    # ------------------------------------------------------------------ the receiver thread
+
+    def _receive(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._texts.socket, zmq.POLLIN)
+        poller.register(self._control.socket, zmq.POLLIN)
+        while not self._closed:
+            poller.poll(200)
+            for batch in self._texts.drain(wait=False):
+                self._take_texts(batch)
+            for message in self._control.drain(wait=False):
+                self._take_control(message)
+
+    def _take_texts(self, batch: TextBatch) -> None:
+        now = time.perf_counter()
+        for chunk in batch.chunks:
+            with self._lock:
+                stream = self._streams.get(chunk.rid)
+                if stream and chunk.finish:
+                    del self._streams[chunk.rid]
+            if stream:
+                stream.add(now, chunk)
+        self._last_batches += batch.last
+        if self._last_batches == self.args.dp_size:
+            self._drained.set()
+
+    def _take_control(self, message: ControlReply | LoadReport) -> None:
+        with self._replied:
+            if isinstance(message, LoadReport):
+                self.load[message.replica] = message
+            elif message.id in self._replies:
+                self._replies[message.id].append(message)
+                self._replied.notify_all()
+
+    # ------------------------------------------------------------------ the end
+
+    def _process_failed(self, failure: Failure) -> None:
+        """On the supervisor's thread: tell every caller, then leave no process behind."""
+        if self._closed:
+            return
+        self._fail_all(EngineError(str(ProcessFailed(failure))))
+        self._supervisor.kill()
+
+    def _fail_all(self, error: EngineError) -> None:
+        with self._replied:
+            self._failure = error
+            streams = list(self._streams.values())
+            self._streams.clear()
+            self._replied.notify_all()
+        for stream in streams:
+            stream.fail(EngineError(str(error)))
+
+    def shutdown(self, kill: bool = False) -> None:
+        """Stop all processes: asked to leave together, or killed at once with `kill`. Safe to call twice."""
+        with self._lock:
+            if self._closed:
+                return
+            orderly = not kill and self._failure is None
+            pending = bool(self._streams)
+        if orderly and not pending:
+            self._supervisor.expect_exit()
+            try:
+                self._ask(StopRequest(self._next_control_id()))
+                self._drained.wait(CONTROL_TIMEOUT)
+            except (EngineError, TimeoutError):
+                orderly = False
+        self._closed = True
+        if self._failure is None:
+            self._fail_all(EngineError("the engine was shut down"))
+        if orderly and not pending:
+            self._supervisor.stop()
+        self._supervisor.kill()
+        self._receiver.join()
+        self._zmq.destroy(linger=0)
+        atexit.unregister(self.shutdown)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.shutdown(kill=exception[0] is not None)

@@ -1,0 +1,46 @@
+"""Where a figure was measured: command, commit, versions, CPU, threads, load."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from common.args import EngineArgs
+from common.rank_env import threads_per_rank
+
+PACKAGES = ("torch", "rpyc", "pyzmq", "msgspec", "numpy", "tokenizers")
+
+
+def environment(args: EngineArgs) -> dict[str, Any]:
+    return {
+        "command": " ".join(["python -m evolution", *sys.argv[1:]]),
+        "git_commit": _git_commit(),
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in PACKAGES},
+        "cpu_model": _cpu_model(),
+        "cpu_count": os.cpu_count(),
+        "affinity": sorted(os.sched_getaffinity(0)),
+        "threads_per_rank": threads_per_rank(args),
+        "load_average": os.getloadavg(),
+        "device": args.device,
+        "seed": args.random_seed,
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def _git_commit() -> str | None:
+    """Of the checkout that this file lies in; None where there is none."""
+    here = Path(__file__).parent
+    result = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
+    return result.stdout.strip() or None

@@ -1,0 +1,57 @@
+"""The data-parallel controller: a process of its own that starts the replicas and hands each request to one.
+
+It is a hop: main -> controller -> rank 0 of a replica, by ZMQ. 0.3.3's first version put control messages on a
+`queue` attribute that a ZMQ socket does not have, and one abort killed it; 0.4.1 sent them to every T-th replica.
+Here every replica gets every control message.
+"""
+
+from __future__ import annotations
+
+import zmq
+
+from common.args import EngineArgs
+from common.channels import Endpoints, Receiver, Sender
+from common.dispatch import Dispatcher
+from common.messages import FinishedCount, GenerateRequest, Request, StopRequest
+from common.processes import ChildContext, configure_logging
+from evolution.peer_schedulers.replica import start_replica
+
+
+def run_data_parallel_controller_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+    configure_logging(args.log_level, "DP controller")
+    controller = DataParallelController(context, args, endpoints)
+    context.ready()
+    controller.event_loop()
+
+
+class DataParallelController:
+    def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+        self.supervisor = context.supervisor
+        self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
+        zmq_context = zmq.Context()
+        finished = f"ipc://{endpoints.folder}/finished"
+        self.recv_from_tokenizer = Receiver(zmq_context, endpoints.requests, Request)
+        self.recv_finished = Receiver(zmq_context, finished, FinishedCount)
+        addresses = [f"ipc://{endpoints.folder}/replica{replica}.requests" for replica in range(args.dp_size)]
+        for replica, address in enumerate(addresses):
+            start_replica(args, endpoints, self.supervisor, replica, address, finished)
+        self.workers = [Sender(zmq_context, address) for address in addresses]
+
+    def event_loop(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self.recv_from_tokenizer.socket, zmq.POLLIN)
+        poller.register(self.recv_finished.socket, zmq.POLLIN)
+        while True:
+            poller.poll()
+            for report in self.recv_finished.drain(wait=False):
+                self.dispatcher.finished(report.replica, report.count)
+            for message in self.recv_from_tokenizer.drain(wait=False):
+                if isinstance(message, GenerateRequest):
+                    self.workers[self.dispatcher.pick()].send(message)
+                    continue
+                if isinstance(message, StopRequest):
+                    self.supervisor.expect_exit()
+                for worker in self.workers:
+                    worker.send(message)
+                if isinstance(message, StopRequest):
+                    return

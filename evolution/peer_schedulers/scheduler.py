@@ -1,0 +1,124 @@
+"""The scheduler process, one per rank. All ranks run the same loop; only rank 0 has sockets."""
+
+from __future__ import annotations
+
+import zmq
+
+from common.args import EngineArgs
+from common.batch import Turn
+from common.channels import Endpoints, Receiver, Sender
+from common.messages import FinishedCount, Request
+from common.parallel.broadcast import MessageBroadcast
+from common.parallel.group import GroupSpec, control_group
+from common.processes import ChildContext, configure_logging
+from common.rank_env import rank_label
+from common.worker import TurnOutput, Worker
+
+
+def run_scheduler_process(
+    context: ChildContext,
+    args: EngineArgs,
+    endpoints: Endpoints,
+    replica: int,
+    rank: int,
+    group: GroupSpec,
+    requests: str,
+    finished: str | None,
+) -> None:
+    configure_logging(args.log_level, rank_label(args, replica, rank))
+    scheduler = PeerScheduler(args, endpoints, replica, rank, group, requests, finished)
+    context.ready(scheduler.worker.info)
+    if args.resolved_scheduling() == "replicated":
+        scheduler.event_loop_normal()
+    elif rank == 0:
+        scheduler.event_loop_planner()
+    else:
+        scheduler.event_loop_executor()
+    scheduler.close()
+
+
+class PeerScheduler:
+    def __init__(
+        self,
+        args: EngineArgs,
+        endpoints: Endpoints,
+        replica: int,
+        rank: int,
+        group: GroupSpec,
+        requests: str,
+        finished: str | None,
+    ) -> None:
+        self.rank = rank
+        self.replica = replica
+        self.tp_size = args.tp_size
+        context = zmq.Context()
+        if rank == 0:
+            # Bind before the model loads, so that whoever sends to this rank can connect meanwhile.
+            self.recv_from_tokenizer = Receiver(context, requests, Request)
+            self.send_to_detokenizer = Sender(context, endpoints.token_batches)
+            self.send_to_main = Sender(context, endpoints.control)
+            self.send_to_controller = Sender(context, finished) if finished else None
+        self.worker = Worker(args, replica, rank, group)
+        if args.tp_size > 1:
+            carries = list[Request] if args.resolved_scheduling() == "replicated" else Turn
+            self.broadcast = MessageBroadcast(control_group(group, rank), rank, carries)
+
+    # ------------------------------------------------------------------ --scheduling replicated
+
+    def event_loop_normal(self) -> None:
+        """Every rank plans from the same requests: what travels each turn is the input."""
+        while True:
+            messages = self.recv_requests()
+            output = self.worker.step(messages)
+            if self.rank == 0:
+                self.send(output)
+            if output.stop:
+                return
+
+    def recv_requests(self) -> list[Request]:
+        if self.rank != 0:
+            return self.broadcast.receive()
+        messages = self.recv_from_tokenizer.drain(wait=not self.worker.busy)
+        if self.tp_size > 1:
+            self.broadcast.send(messages)
+        return messages
+
+    # ------------------------------------------------------------------ --scheduling rank0
+
+    def event_loop_planner(self) -> None:
+        """Rank 0 plans alone: what travels each turn is the batch."""
+        while True:
+            messages = self.recv_from_tokenizer.drain(wait=not self.worker.busy)
+            plan = self.worker.plan(messages)
+            if self.tp_size > 1:
+                self.broadcast.send(Turn(plan, self.worker.stopping))
+            if plan is not None:
+                self.worker.commit(plan, self.worker.execute(plan))
+            output = self.worker.output()
+            self.send(output)
+            if output.stop:
+                return
+
+    def event_loop_executor(self) -> None:
+        while not (turn := self.broadcast.receive()).stop:
+            if turn.plan is not None:
+                self.worker.execute(turn.plan)
+
+    # ------------------------------------------------------------------ outputs
+
+    def send(self, output: TurnOutput) -> None:
+        if output.tokens:
+            self.send_to_detokenizer.send(output.tokens)
+        if self.send_to_controller and output.finished:
+            self.send_to_controller.send(FinishedCount(self.replica, output.finished))
+        for message in output.control:
+            self.send_to_main.send(message)
+
+    def close(self) -> None:
+        if self.rank == 0:
+            self.recv_from_tokenizer.close()
+            self.send_to_detokenizer.close()
+            self.send_to_main.close()
+            if self.send_to_controller:
+                self.send_to_controller.close()
+        self.worker.close()

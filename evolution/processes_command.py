@@ -1,0 +1,33 @@
+"""`processes`: the tree a stage would start, without starting it."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+from rich.tree import Tree
+
+from common.args import engine_args_from
+from evolution.checks import resolve_args
+from evolution.stages import STAGES, ProcessNode, process_tree
+
+
+def processes_command(options: argparse.Namespace) -> int:
+    console = Console()
+    for stage in list(STAGES) if options.stage == "all" else [options.stage]:
+        args, _ = resolve_args(engine_args_from(options, stage=stage))
+        root = process_tree(args)
+        count = len(root.walk())
+        console.print(f"{stage}: {count} processes at --tp-size {args.tp_size} --dp-size {args.dp_size}")
+        console.print(_rich(root))
+    return 0
+
+
+def _rich(node: ProcessNode, parent: Tree | None = None) -> Tree:
+    label = f"[bold]{node.name}[/bold]  {node.holds}"
+    for channel in node.channels:
+        label += f"\n  [dim]{channel}[/dim]"
+    tree = parent.add(label) if parent else Tree(label)
+    for child in node.children:
+        _rich(child, tree)
+    return tree

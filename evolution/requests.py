@@ -1,0 +1,84 @@
+"""From what a caller gives to requests: tokenize, check, clip. Whatever is wrong is a ValueError of one line."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+from common.models.config import ModelConfig
+from common.tokenizer import Tokenizer
+
+from common.args import EngineArgs
+from common.messages import GenerateRequest, ImageData, pack_ids
+from common.sampling_params import check_length, check_token_ids, make_sampling_params
+
+
+class RequestMaker:
+    """Works without a running engine, so that bad input is refused before anything starts."""
+
+    def __init__(self, args: EngineArgs, config: ModelConfig, tokenizer: Tokenizer) -> None:
+        self.args = args
+        self.config = config
+        self.tokenizer = tokenizer
+        self.pool_tokens: int = args.max_total_tokens  # the ranks may settle on less
+
+    def __call__(
+        self,
+        prompt: str | list[str] | None = None,
+        sampling_params: dict | list[dict] | None = None,
+        input_ids: list[int] | list[list[int]] | None = None,
+        image_data: bytes | list[bytes | None] | None = None,
+        stream: bool = False,
+    ) -> tuple[bool, list[GenerateRequest]]:
+        """Whether it is a single prompt, and the requests, still without ids.
+
+        A request that brings no seed gets --random-seed plus its index in the call.
+        """
+        if (prompt is None) == (input_ids is None):
+            raise ValueError("give either a prompt or input_ids")
+        single, token_lists = self._encode(prompt) if prompt is not None else _listed(input_ids)
+        params = _per_prompt("sampling_params", sampling_params, len(token_lists))
+        images = _per_prompt("image_data", image_data, len(token_lists))
+        requests = []
+        for index, ids in enumerate(token_lists):
+            check_token_ids(ids, self.config.vocab_size)
+            sampling = make_sampling_params(params[index], self.args.random_seed + index)
+            most = check_length(len(ids), sampling.max_new_tokens, self.args.context_length, self.pool_tokens)
+            sampling = msgspec.structs.replace(sampling, max_new_tokens=most)
+            requests.append(GenerateRequest("", pack_ids(ids), sampling, stream, _image(images[index])))
+        return single, requests
+
+    def _encode(self, prompt: str | list[str]) -> tuple[bool, list[list[int]]]:
+        single = isinstance(prompt, str)
+        prompts = [prompt] if single else prompt
+        if not isinstance(prompts, (list, tuple)) or not prompts:
+            raise ValueError("prompt must be a string or a non-empty list of strings")
+        for text in prompts:
+            if not isinstance(text, str) or not text:
+                raise ValueError(f"a prompt must be a non-empty string, not {text!r}")
+        return single, [self.tokenizer.encode(text) for text in prompts]
+
+
+def _listed(input_ids: Any) -> tuple[bool, list[list[int]]]:
+    if not isinstance(input_ids, (list, tuple)) or not input_ids:
+        raise ValueError("input_ids must be a non-empty list of token ids, or a list of such lists")
+    if isinstance(input_ids[0], (list, tuple)):
+        return False, [list(ids) for ids in input_ids]
+    return True, [list(input_ids)]
+
+
+def _per_prompt(name: str, value: Any, count: int) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        return [value] * count
+    if len(value) != count:
+        raise ValueError(f"{name} is a list of {len(value)} for {count} prompts")
+    return list(value)
+
+
+def _image(data: bytes | None) -> ImageData | None:
+    if data is None:
+        return None
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise ValueError(f"image_data must be bytes, not {type(data).__name__}")
+    return ImageData(bytes(data), hashlib.sha256(data).hexdigest())

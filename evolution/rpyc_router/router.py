@@ -1,0 +1,85 @@
+"""The router process of one replica (D = 1): two tasks on one asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import zmq
+import zmq.asyncio
+
+from common.args import EngineArgs
+from common.channels import Endpoints, Receiver, Sender
+from common.messages import Request
+from common.parallel.group import GroupSpec
+from common.processes import ChildContext, configure_logging
+from common.worker import TurnOutput, Worker
+from evolution.rpyc_router.model_rpc import LocalModelClient, ModelRpcClient, start_model_processes
+
+
+def run_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+    configure_logging(args.log_level, "router")
+    asyncio.run(run_router(context, args, endpoints))
+
+
+async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+    router = Router(endpoints)
+    if args.tp_size == 1:
+        worker = Worker(args, replica=0, rank=0, group=None)
+        router.model_client = LocalModelClient(worker)
+        context.ready(worker.info)
+    else:
+        group = GroupSpec.create(args.tp_size, args.collectives, args.device, Path(endpoints.folder), "replica0")
+        paths = start_model_processes(args, endpoints, context.supervisor, 0, group)
+        context.supervisor.wait_ready()
+        router.model_client = ModelRpcClient(args, paths)
+        context.ready()
+
+    receiving = asyncio.create_task(router.loop_for_recv_requests())
+    await router.loop_for_forward()
+    receiving.cancel()
+    if args.tp_size > 1:
+        context.supervisor.expect_exit()
+    router.close()
+
+
+class Router:
+    def __init__(self, endpoints: Endpoints) -> None:
+        self.model_client: ModelRpcClient | LocalModelClient
+        self.recv_from_tokenizer = Receiver(zmq.asyncio.Context(), endpoints.requests, Request)
+        context = zmq.Context()
+        self.send_to_detokenizer = Sender(context, endpoints.token_batches)
+        self.send_to_main = Sender(context, endpoints.control)
+        self.recv_reqs: list[Request] = []
+        self.arrived = asyncio.Event()
+
+    async def loop_for_recv_requests(self) -> None:
+        while True:
+            data = await self.recv_from_tokenizer.socket.recv()
+            self.recv_reqs.append(self.recv_from_tokenizer.decode(data))
+            self.arrived.set()
+
+    async def loop_for_forward(self) -> None:
+        busy = False
+        while True:
+            if not busy and not self.recv_reqs:
+                self.arrived.clear()
+                await self.arrived.wait()
+            next_step_input, self.recv_reqs = self.recv_reqs, []
+            output = await self.model_client.step(next_step_input)
+            self.send(output)
+            if output.stop:
+                return
+            busy = output.busy
+
+    def send(self, output: TurnOutput) -> None:
+        if output.tokens:
+            self.send_to_detokenizer.send(output.tokens)
+        for message in output.control:
+            self.send_to_main.send(message)
+
+    def close(self) -> None:
+        self.model_client.close()
+        self.recv_from_tokenizer.close()
+        self.send_to_detokenizer.close()
+        self.send_to_main.close()

@@ -1,0 +1,176 @@
+"""`run`: start a stage, send the workload, print what came out and what it cost."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+from common.tokenizer import Tokenizer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from common.args import EngineArgs, engine_args_from
+from common.processes import ReadyReport
+from evolution import tables
+from evolution.checks import resolve_args
+from evolution.engine import Engine, EngineError
+from evolution.environment import environment
+from evolution.metrics import Samples, collect, summary
+from evolution.requests import RequestMaker
+from evolution.stages import STAGES
+from evolution.workload import Workload, make_workload
+
+WARM_UP_TOKENS = 4
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One stage's run. `cpu_seconds`: (process name, pid) -> user + system seconds during the workload."""
+
+    args: EngineArgs
+    workload: Workload
+    samples: Samples
+    outputs: list[dict[str, Any]]
+    processes: list[ReadyReport]
+    cpu_seconds: dict[tuple[str, int], float]
+    startup_seconds: float
+
+
+def run_command(options: argparse.Namespace) -> int:
+    console = Console()
+    stages = list(STAGES) if options.stage == "all" else [options.stage]
+    prepared = []
+    for stage in stages:  # everything is checked before anything starts
+        args, config = resolve_args(engine_args_from(options, stage=stage))
+        maker = RequestMaker(args, config, Tokenizer(args.model_path))
+        prepared.append((args, make_workload(options, maker)))
+    if options.json and not Path(options.json).resolve().parent.is_dir():
+        raise ValueError(f"--json {options.json}: no such folder")
+
+    results = []
+    for args, workload in prepared:
+        try:
+            results.append(run_stage(args, workload, console))
+        except EngineError as error:
+            print(f"python -m evolution run: {error}", file=sys.stderr)
+            return 1
+    for result in results:
+        console.print(tables.process_tree(result))
+    tables.print_sample(console, results[0])
+    console.print(tables.latency_table(results))
+    console.print(tables.cpu_table(results))
+    for note in tables.notes(results):
+        console.print(note, style="dim")
+    if options.json:
+        lines = [msgspec.json.encode(result_record(result)).decode() for result in results]
+        Path(options.json).write_text("\n".join(lines) + "\n")
+        console.print(f"results: {options.json}")
+    return 0
+
+
+def run_stage(args: EngineArgs, workload: Workload, console: Console) -> RunResult:
+    """Start, warm up, send, collect, stop."""
+    began = time.perf_counter()
+    with console.status(f"{args.stage}: starting"):
+        engine = Engine(**{name: getattr(args, name) for name in args.__dataclass_fields__})
+    startup_seconds = time.perf_counter() - began
+    with engine:
+        _warm_up(engine, workload)
+        pids = _pids(engine.processes)
+        before = {key: _cpu_seconds(key[1]) for key in pids}
+        streams = _send(engine, workload, console)
+        outputs = [stream.result() for stream in streams]
+        cpu = {key: _cpu_seconds(key[1]) - before[key] for key in pids}
+        processes = engine.processes
+    return RunResult(args, workload, collect(streams), outputs, processes, cpu, startup_seconds)
+
+
+def _warm_up(engine: Engine, workload: Workload) -> None:
+    """One short request, so that the first measured one does not pay for lazy initialisation."""
+    engine.generate(input_ids=[0] * 4, sampling_params={"max_new_tokens": WARM_UP_TOKENS, "temperature": 0})
+    engine.flush_cache()
+
+
+def _send(engine: Engine, workload: Workload, console: Console) -> list:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    streams: list = []
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(f"{engine.args.stage}: requests", total=len(workload.requests))
+        began = time.perf_counter()
+        for request, send_at in zip(workload.requests, workload.send_at, strict=True):
+            while (left := began + send_at - time.perf_counter()) > 0:
+                progress.update(task, completed=sum(s.done.is_set() for s in streams))
+                time.sleep(min(left, 0.1))
+            streams += engine.submit([msgspec.structs.replace(request)])
+        for count, stream in enumerate(streams, 1):
+            stream.done.wait()
+            progress.update(task, completed=count)
+    return streams
+
+
+def _pids(processes: list[ReadyReport]) -> list[tuple[str, int]]:
+    return [("main", os.getpid()), *((r.name, r.pid) for process in processes for r in process.walk())]
+
+
+def _cpu_seconds(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
+
+
+def result_record(result: RunResult) -> dict[str, Any]:
+    """One line of the result file: bench_serving 0.4.6's names, ours under `evolution`."""
+    args, samples, workload = result.args, result.samples, result.workload
+    input_lens = [output["meta_info"]["prompt_tokens"] for output in result.outputs]
+    output_lens = [output["meta_info"]["completion_tokens"] for output in result.outputs]
+    duration = samples.duration
+    random = workload.dataset_name == "random-ids"
+    return {
+        "tag": args.stage,
+        "backend": "evolution",
+        "dataset_name": workload.dataset_name,
+        "request_rate": workload.request_rate if workload.request_rate != float("inf") else "inf",
+        "max_concurrency": None,
+        "random_input_len": max(input_lens) if random else None,
+        "random_output_len": max(output_lens) if random else None,
+        "duration": duration,
+        "completed": len(result.outputs),
+        "total_input_tokens": sum(input_lens),
+        "total_output_tokens": sum(output_lens),
+        "request_throughput": len(result.outputs) / duration if duration else None,
+        "input_throughput": sum(input_lens) / duration if duration else None,
+        "output_throughput": sum(output_lens) / duration if duration else None,
+        **summary("e2e_latency", samples.e2e),
+        **summary("ttft", samples.ttft),
+        **summary("tpot", samples.tpot),
+        **summary("itl", samples.itl),
+        "concurrency": sum(samples.e2e) / duration if duration else None,
+        "input_lens": input_lens,
+        "output_lens": output_lens,
+        "ttfts": samples.ttft,
+        "itls": samples.itls,
+        "generated_texts": [output["text"] for output in result.outputs],
+        "errors": [""] * len(result.outputs),
+        "server_info": {name: getattr(args, name) for name in args.__dataclass_fields__},
+        "evolution": {
+            "tpots": samples.tpot,
+            "e2e_latencies": samples.e2e,
+            "chunk_gaps": samples.chunk_gaps,
+            "output_ids": [output["output_ids"] for output in result.outputs],
+            "finish_reasons": [output["meta_info"]["finish_reason"] for output in result.outputs],
+            "cached_tokens": [output["meta_info"]["cached_tokens"] for output in result.outputs],
+            "processes": [{"name": name, "pid": pid} for name, pid in _pids(result.processes)],
+            "cpu_seconds": [
+                {"name": name, "pid": pid, "seconds": seconds} for (name, pid), seconds in result.cpu_seconds.items()
+            ],
+            "startup_seconds": result.startup_seconds,
+            "scheduling": args.resolved_scheduling(),
+            "environment": environment(args),
+        },
+    }

@@ -1,0 +1,101 @@
+"""What `run` prints: the process tree as it ran, a sample of the text, latencies and CPU time by stage."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.tree import Tree
+
+from common.processes import ReadyReport
+
+if TYPE_CHECKING:
+    from evolution.run import RunResult
+
+SAMPLE_CHARS = 300
+
+
+def process_tree(result: RunResult) -> Tree:
+    """Names and pids of the processes that really ran."""
+    count = 1 + sum(len(process.walk()) for process in result.processes)
+    tree = Tree(f"[bold]{result.args.stage}[/bold]: {count} processes; main, pid {os.getpid()}")
+
+    def add(node: ReadyReport, parent: Tree) -> None:
+        branch = parent.add(f"{node.name}, pid {node.pid}")
+        for child in node.children:
+            add(child, branch)
+
+    for process in result.processes:
+        add(process, tree)
+    return tree
+
+
+def print_sample(console: Console, result: RunResult) -> None:
+    """The first request's text, as it came."""
+    text = result.outputs[0]["text"]
+    shown = text if len(text) <= SAMPLE_CHARS else text[:SAMPLE_CHARS] + " ..."
+    console.print(f"[bold]generated[/bold] (first of {len(result.outputs)}): {escape(repr(shown))}")
+
+
+def latency_table(results: list[RunResult]) -> Table:
+    table = Table(title="latency in ms: median / p90 / p99")
+    table.add_column("")
+    for result in results:
+        table.add_column(result.args.stage, justify="right")
+    for name in ("ttft", "itl", "tpot", "e2e"):
+        table.add_row(name.upper(), *(_percentiles(getattr(result.samples, name)) for result in results))
+    table.add_row("output throughput, tokens/s", *(_throughput(result) for result in results))
+    table.add_row("start to ready, s", *(f"{result.startup_seconds:.2f}" for result in results))
+    return table
+
+
+def cpu_table(results: list[RunResult]) -> Table:
+    """CPU time by process; one column of names, since the stages' processes differ."""
+    table = Table(title="CPU seconds (user + system) during the workload, by process")
+    table.add_column("stage")
+    table.add_column("process")
+    table.add_column("seconds", justify="right")
+    table.add_column("per 1,000 output tokens", justify="right")
+    for result in results:
+        tokens = max(1, result.samples.output_tokens)
+        for (name, _), seconds in result.cpu_seconds.items():
+            table.add_row(result.args.stage, name, f"{seconds:.2f}", f"{seconds / tokens * 1000:.2f}")
+        total = sum(result.cpu_seconds.values())
+        table.add_row("", "[bold]all[/bold]", f"{total:.2f}", f"{total / tokens * 1000:.2f}", end_section=True)
+    return table
+
+
+def notes(results: list[RunResult]) -> list[str]:
+    """What the reader must know beside the figures."""
+    lines = []
+    if len(results) > 1:
+        lines.append(_tokens_verdict(results))
+    for result in results:
+        args = result.args
+        if args.stage == "rpyc" and args.tp_size == 1 and args.dp_size == 1:
+            lines.append("rpyc at TP 1, DP 1: the model sits in the router, which receives requests between turns.")
+    return lines
+
+
+def _tokens_verdict(results: list[RunResult]) -> str:
+    first = [output["output_ids"] for output in results[0].outputs]
+    for result in results[1:]:
+        for index, output in enumerate(result.outputs):
+            if output["output_ids"] != first[index]:
+                return f"TOKENS DIFFER: request {index} in {result.args.stage} against {results[0].args.stage}"
+    return f"tokens: identical in all {len(results)} stages"
+
+
+def _percentiles(seconds: list[float]) -> str:
+    if not seconds:
+        return "-"
+    return " / ".join(f"{value * 1e3:.1f}" for value in np.percentile(seconds, [50, 90, 99]))
+
+
+def _throughput(result: RunResult) -> str:
+    samples = result.samples
+    return f"{samples.output_tokens / samples.duration:.1f}" if samples.duration else "-"

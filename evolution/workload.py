@@ -1,0 +1,77 @@
+"""What `run` sends: prompts, token ids, or random requests; and when."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.messages import GenerateRequest
+from evolution.requests import RequestMaker
+
+BUILT_IN_PROMPTS = [
+    "The capital of France is",
+    "A tokenizer turns text into",
+    "Once upon a time there was a small",
+    "def fibonacci(n):",
+]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """requests[i] is sent `send_at[i]` seconds after the start. `dataset_name` as in sglang.bench_serving."""
+
+    dataset_name: str
+    requests: list[GenerateRequest]
+    send_at: list[float]
+    request_rate: float
+
+
+def make_workload(options: argparse.Namespace, make_requests: RequestMaker) -> Workload:
+    """Build and check the whole workload. Raises ValueError of one line."""
+    given = [name for name in ("prompt", "input_ids", "num_prompts") if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise ValueError(f"give one of --prompt, --input-ids and --num-prompts, not {len(given)} of them")
+    if math.isnan(options.request_rate) or options.request_rate <= 0:
+        raise ValueError(f"--request-rate must be above 0, not {options.request_rate}")
+    sampling = {"temperature": options.temperature, "top_p": options.top_p, "top_k": options.top_k}
+    if options.num_prompts is not None:
+        name, prompts, ids = "random-ids", None, _random_ids(options, make_requests.config.vocab_size)
+        sampling |= {"max_new_tokens": options.output_len, "ignore_eos": True}
+    elif options.input_ids is not None:
+        name, prompts, ids = "input-ids", None, [_parse_ids(text) for text in options.input_ids]
+        sampling |= {"max_new_tokens": options.max_new_tokens}
+    else:
+        name, prompts, ids = "prompts", options.prompt or BUILT_IN_PROMPTS, None
+        sampling |= {"max_new_tokens": options.max_new_tokens}
+    count = len(prompts or ids)
+    params = [dict(sampling) for _ in range(count)]
+    if options.seed is not None:
+        for index, fields in enumerate(params):
+            fields["seed"] = options.seed + index
+    _, requests = make_requests(prompts, params, ids, stream=True)
+    return Workload(name, requests, _arrivals(count, options), options.request_rate)
+
+
+def _random_ids(options: argparse.Namespace, vocab_size: int) -> list[list[int]]:
+    for name in ("num_prompts", "input_len"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(options, name)}")
+    random = np.random.default_rng(options.random_seed)
+    return random.integers(0, vocab_size, (options.num_prompts, options.input_len)).tolist()
+
+
+def _parse_ids(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--input-ids {text!r}: give token ids separated by commas, like 1,2,3") from None
+
+
+def _arrivals(count: int, options: argparse.Namespace) -> list[float]:
+    if math.isinf(options.request_rate):
+        return [0.0] * count
+    gaps = np.random.default_rng(options.random_seed).exponential(1 / options.request_rate, count)
+    return (np.cumsum(gaps) - gaps[0]).tolist()

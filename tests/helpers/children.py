@@ -1,0 +1,55 @@
+"""Entry points of real child processes for the process tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from common.processes import ChildContext, PeerLost
+
+
+def idle(context: ChildContext) -> None:
+    context.ready({"answer": 42})
+    time.sleep(60)
+
+
+def leave(context: ChildContext) -> None:
+    context.ready()
+
+
+def raise_before_ready(context: ChildContext) -> None:
+    raise ValueError("no weights here")
+
+
+def killed_before_ready(context: ChildContext) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def exit_3(context: ChildContext) -> None:
+    context.ready()
+    os._exit(3)
+
+
+def lose_peer_at(context: ChildContext, when: float) -> None:
+    context.ready()
+    time.sleep(max(0, when - time.monotonic()))
+    raise PeerLost("the other rank is gone")
+
+
+def die_at(context: ChildContext, when: float) -> None:
+    context.ready()
+    time.sleep(max(0, when - time.monotonic()))
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def parent_of(context: ChildContext, target: str, kwargs: dict, count: int = 1) -> None:
+    for index in range(count):
+        context.supervisor.start(f"evo-grandchild {index}", target, kwargs)
+    context.ready()
+    time.sleep(60)
+
+
+def start_and_print_pids(context: ChildContext) -> None:
+    """A stand-in for a main process: has a child and a grandchild, and says so on stdout."""
+    parent_of(context, "tests.helpers.children:idle", {})

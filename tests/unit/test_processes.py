@@ -1,0 +1,135 @@
+"""Real processes, real kills: the supervisor hears of every death at any depth and names the first cause."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from common.processes import Failure, ProcessFailed, Supervisor
+
+CHILDREN = "tests.helpers.children:"
+
+
+class Watch:
+    def __init__(self) -> None:
+        self.failures: list[Failure] = []
+        self.heard = threading.Event()
+
+    def __call__(self, failure: Failure) -> None:
+        self.failures.append(failure)
+        self.heard.set()
+
+
+@pytest.fixture
+def watch():
+    return Watch()
+
+
+@pytest.fixture
+def supervisor(watch):
+    supervisor = Supervisor(watch)
+    yield supervisor
+    supervisor.kill()
+
+
+def gone(pids: list[int], within: float) -> bool:
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_ready_reports_carry_the_tree(supervisor):
+    supervisor.start("evo-parent", CHILDREN + "parent_of", {"target": CHILDREN + "idle", "kwargs": {}, "count": 2})
+    (report,) = supervisor.wait_ready(20)
+    names = [node.name for node in report.walk()]
+    assert names == ["evo-parent", "evo-grandchild 0", "evo-grandchild 1"]
+    assert report.children[0].info == {"answer": 42}
+    for node in report.walk():
+        assert psutil.Process(node.pid).cmdline()[0] == node.name
+    assert psutil.Process(report.children[1].pid).ppid() == report.pid
+    supervisor.kill()
+    assert gone([node.pid for node in report.walk()], 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("raise_before_ready", "raised ValueError: no weights here"),
+        ("killed_before_ready", "was killed by SIGKILL before it was ready"),
+    ],
+)
+@pytest.mark.parametrize("depth", [1, 2])
+def test_death_while_starting_names_the_process(supervisor, target, expected, depth):
+    if depth == 1:
+        supervisor.start("evo-one", CHILDREN + target, {})
+    else:
+        supervisor.start("evo-parent", CHILDREN + "parent_of", {"target": CHILDREN + target, "kwargs": {}})
+    with pytest.raises(ProcessFailed, match=expected) as caught:
+        supervisor.wait_ready(20)
+    assert caught.value.failure.name == ("evo-one" if depth == 1 else "evo-grandchild 0")
+
+
+def test_kill_of_a_grandchild_is_heard_within_a_second(supervisor, watch):
+    supervisor.start("evo-parent", CHILDREN + "parent_of", {"target": CHILDREN + "idle", "kwargs": {}, "count": 2})
+    (report,) = supervisor.wait_ready(20)
+    killed = report.children[1].pid
+    began = time.monotonic()
+    os.kill(killed, signal.SIGKILL)
+    assert watch.heard.wait(5)
+    assert time.monotonic() - began < 1
+    assert str(watch.failures[0]) == f"evo-grandchild 1 (pid {killed}) was killed by SIGKILL"
+    # The level above ended its other child and left.
+    assert gone([node.pid for node in report.walk()], 3)
+    assert len(watch.failures) == 1
+
+
+def test_exit_code_without_a_word_is_a_failure(supervisor, watch):
+    supervisor.start("evo-three", CHILDREN + "exit_3", {})
+    assert watch.heard.wait(20)
+    assert "exited with code 3" in str(watch.failures[0])
+
+
+def test_the_killed_rank_is_named_not_the_peer_that_lost_it(supervisor, watch):
+    when = time.monotonic() + 1.5
+    supervisor.start("evo-peer TP0", CHILDREN + "lose_peer_at", {"when": when})
+    supervisor.start("evo-peer TP1", CHILDREN + "die_at", {"when": when + 0.03})
+    supervisor.wait_ready(20)
+    assert watch.heard.wait(5)
+    assert "evo-peer TP1" in str(watch.failures[0])
+    assert "SIGSEGV" in str(watch.failures[0])
+
+
+def test_an_expected_exit_is_no_failure(supervisor, watch):
+    supervisor.expect_exit()
+    supervisor.start("evo-leaver", CHILDREN + "leave", {})
+    supervisor.stop()
+    assert not watch.failures
+
+
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_children_die_with_the_main_process(kill):
+    code = (
+        "from common.processes import Supervisor\n"
+        "s = Supervisor(print)\n"
+        "if __name__ == '__main__':\n"
+        f"    s.start('evo-parent', '{CHILDREN}parent_of', {{'target': '{CHILDREN}idle', 'kwargs': {{}}}})\n"
+        "    print(*[n.pid for n in s.wait_ready()[0].walk()], flush=True)\n"
+        "    import time; time.sleep(60)\n"
+    )
+    main = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    pids = [int(pid) for pid in main.stdout.readline().split()]
+    assert len(pids) == 2
+    main.send_signal(kill)
+    main.wait()
+    assert gone(pids, 3)
+    main.stdout.close()
