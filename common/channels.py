@@ -15,7 +15,7 @@ import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-CONNECT_TIMEOUT_MS = 10_000
+CONNECT_TIMEOUT_MS = 120_000  # the other process may still be importing its modules on a busy machine
 LINGER_MS = 500  # how long a leaving process waits for its last messages to be taken
 
 

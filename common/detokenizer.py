@@ -91,12 +91,12 @@ class TokenText:
     def _cut_pending(self) -> None:
         """Move a long run of invalid bytes into the context, up to a border that no character crosses.
 
-        Certain text behind the border shows that the border itself is settled.
+        Both sides then decode alone to what they are together, and certain text behind the border settles it. Where
+        the border is not such a one, the next token moves it on.
         """
         context, pending = self.pending[:-KEPT], self.pending[-KEPT:]
-        base, text = self.decode(context), self.decode(self.pending)
-        fresh = text[len(base) :]
-        if text.startswith(base) and certain_length(fresh) > 0 and self.fresh.endswith(fresh):
+        base, fresh = self.decode(context), self.decode(pending)
+        if self.fresh.endswith(base + fresh) and certain_length(fresh) > 0:
             unsent = len(self.fresh) - self.sent
             self.context, self.pending = context, pending
             self.base, self.fresh, self.sent = base, fresh, len(fresh) - unsent

@@ -22,5 +22,5 @@ class PlanDigest:
 
     @property
     def value(self) -> int:
-        """The digest of the plans so far, of 64 bits less the sign: ranks compare it as an int64."""
-        return int.from_bytes(self._hash.copy().digest(), "big") >> 1
+        """The digest of the plans so far, 0 <= value < 2 ** 64."""
+        return int.from_bytes(self._hash.copy().digest(), "big")

@@ -34,22 +34,23 @@ class KvPool:
             return None
         slots = self._stack[self._top - n : self._top][::-1].copy()
         self._top -= n
-        self._place[slots] = -1
+        self._place[slots.astype(np.intp)] = -1  # numpy indexes with intp, and converts other ints far more slowly
         return slots
 
     def free(self, slots: np.ndarray) -> None:
         """Give slots (int32, [n]) back. ValueError, and no change, if one is out of range or free already."""
         n = len(slots)
-        if n == 0:
-            return
-        if slots.min() < 0 or slots.max() >= self.size:
-            raise ValueError(f"KV slots to free must lie in 0..{self.size - 1}, got {slots.min()}..{slots.max()}")
-        if self._place[slots].max() >= 0:
-            raise ValueError(f"KV slot {slots[self._place[slots].argmax()]} is free already; each slot is freed once")
+        index = slots.astype(np.uint32).astype(np.intp)  # a negative slot becomes a very large one
+        try:
+            taken = self._place[index] < 0
+        except IndexError:
+            raise ValueError(f"KV slots to free must lie in 0..{self.size - 1}, got {slots}") from None
+        if not taken.all():
+            raise ValueError(f"KV slot {slots[taken.argmin()]} is free already; each slot is freed once")
         places = np.arange(self._top, self._top + n, dtype=np.int32)
-        self._place[slots] = places
-        if not np.array_equal(self._place[slots], places):  # the later of two equal slots overwrote the place
-            self._place[slots] = -1
+        self._place[index] = places
+        if self._place[index].tobytes() != places.tobytes():  # of two equal slots the later has overwritten the place
+            self._place[index] = -1
             raise ValueError("a KV slot appears twice among those to free; each slot is freed once")
         self._stack[self._top : self._top + n] = slots
         self._top += n

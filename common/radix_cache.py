@@ -58,9 +58,10 @@ class RadixCache:
     def match_prefix(self, ids: bytes) -> tuple[np.ndarray, RadixNode]:
         """The slots ([m] int32) of the longest known prefix of `ids`, and the node where that prefix ends.
 
-        An edge that matches in part is split, so that locking the node protects these m tokens and no others.
+        An edge that matches in part is split, so that locking the node protects these m tokens and no others. The
+        array may be the tree's own: it is not to be written to.
         """
-        node, position = self._descend(ids)
+        node, _ = self._descend(ids)
         if node.parent is None:
             return NO_SLOTS, node
         if node.parent.parent is None:
@@ -119,20 +120,23 @@ class RadixCache:
         """
         freed = []
         missing = n
-        while missing > 0 and self._leaves:
-            stamp, _, node = heapq.heappop(self._leaves)
-            node.queued = False
-            if node.children or node.lock_ref:
+        leaves = self._leaves
+        while missing > 0 and leaves:
+            stamp, serial, node = leaves[0]
+            gone = node.children or node.lock_ref
+            if not gone and stamp != node.stamp:
+                heapq.heapreplace(leaves, (node.stamp, serial, node))
                 continue
-            if stamp != node.stamp:
-                self._queue(node)
+            heapq.heappop(leaves)
+            node.queued = False
+            if gone:
                 continue
             parent = node.parent
             del parent.children[node.key[:4]]
             freed.append(node.slots)
             missing -= len(node.slots)
             self.evictable_size -= len(node.slots)
-            if parent.parent is not None and not parent.children and parent.lock_ref == 0:
+            if not parent.children and parent.lock_ref == 0 and parent is not self.root:
                 self._queue(parent)
         return np.concatenate(freed) if freed else NO_SLOTS
 
@@ -143,17 +147,17 @@ class RadixCache:
         self._now += 1
         node, position = self.root, 0
         while child := node.children.get(ids[position : position + 4]):
-            child.stamp = self._now
             if not ids.startswith(child.key, position):
                 shared = _shared_bytes(child.key, ids, position)
                 return self._split(child, shared), position + shared
+            child.stamp = self._now
             position += len(child.key)
             node = child
         return node, position
 
     def _split(self, node: RadixNode, at: int) -> RadixNode:
-        """Cut the edge after `at` bytes; returns the new upper node. `node` itself stays the lower one, so that
-        whoever locked it can unlock it."""
+        """Cut the edge after `at` bytes; returns the new upper node, touched now. `node` itself stays the lower one,
+        untouched, so that whoever locked it can unlock it."""
         upper = self._new_node(node.parent, node.key[:at], node.slots[: at // 4])
         upper.lock_ref = node.lock_ref
         upper.children[node.key[at : at + 4]] = node

@@ -10,6 +10,7 @@ import numpy as np
 from common.batch import RowSampling
 from common.messages import FinishReason, GenerateRequest, SamplingParams, TokenChunk, pack_ids
 from common.radix_cache import NO_SLOTS, RadixNode
+from common.stop import find_stop
 
 
 @dataclass(slots=True, eq=False)
@@ -98,15 +99,9 @@ def finish_reason(state: RequestState, decode_text: Callable[[list[int]], str] |
     if token in state.stop_ids:
         return FinishReason("stop", token)
     if state.sampling.stop:
-        matched = find_stop(decode_text(state.output[-state.stop_window :]), state.sampling.stop)
-        if matched is not None:
-            return FinishReason("stop", matched)
+        found = find_stop(decode_text(state.output[-state.stop_window :]), state.sampling.stop)
+        if found is not None:
+            return FinishReason("stop", found[1])
     if state.remaining == 0:
         return FinishReason("length")
     return None
-
-
-def find_stop(text: str, stops: tuple[str, ...]) -> str | None:
-    """The stop string that ends first in `text`; of several that end together, the earliest in `stops`."""
-    found = [(text.find(stop) + len(stop), i) for i, stop in enumerate(stops) if stop in text]
-    return stops[min(found)[1]] if found else None

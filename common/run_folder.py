@@ -16,21 +16,19 @@ from pathlib import Path
 import psutil
 
 PREFIX = "evo-run-"
-# sockaddr_un holds 107 bytes of path and a NUL; the longest file name in a run folder is 24 bytes.
-LONGEST_FOLDER = 107 - 24 - 1
+# sockaddr_un holds 107 bytes of path and a NUL; a run folder's name takes at most 40 bytes, its files' names 24.
+LONGEST_BASE = 107 - 24 - 40 - 2
 
 
 def create_run_folder() -> Path:
-    """A new private folder. Raises ValueError when TMPDIR is too long for socket paths."""
+    """A new private folder, in TMPDIR, or in /tmp when TMPDIR is too long for the path of a socket."""
     base = Path(tempfile.gettempdir())
+    if len(os.fsencode(base)) > LONGEST_BASE:
+        base = Path("/tmp")
     _sweep(base)
     pid = os.getpid()
     started = int(psutil.Process(pid).create_time() * 100)
-    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{pid}-{started}-", dir=base))
-    if len(os.fsencode(folder)) > LONGEST_FOLDER:
-        folder.rmdir()
-        raise ValueError(f"TMPDIR={base} is too long for socket paths (limit 107 bytes): set TMPDIR=/tmp")
-    return folder
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{pid}-{started}-", dir=base))
 
 
 def remove_run_folder(folder: Path) -> None:

@@ -15,9 +15,10 @@ import msgspec
 
 from common.messages import SamplingParams
 
-MAX_STOPS = 64
-# The scheduler decodes a tail as long as the longest stop string after each token.
-MAX_STOP_CHARS = 1024
+# Each token of a request costs a look at a tail as long as each of its stop strings (0.7 us per character at worst).
+MAX_STOPS = 32
+MAX_STOP_CHARS = 256
+MAX_STOP_TOKEN_IDS = 256
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 # SGLang samples greedily below this temperature.
@@ -168,8 +169,8 @@ def _stop(value: Any) -> tuple[str, ...]:
 def _stop_token_ids(value: Any) -> tuple[int, ...]:
     if not isinstance(value, (list, tuple)):
         raise _refusal("stop_token_ids", value, "a list of token ids")
-    if len(value) > MAX_STOPS:
-        raise ValueError(f"stop_token_ids has {len(value)} ids; allowed: up to {MAX_STOPS}")
+    if len(value) > MAX_STOP_TOKEN_IDS:
+        raise ValueError(f"stop_token_ids has {len(value)} ids; allowed: up to {MAX_STOP_TOKEN_IDS}")
     for token in value:
         if not _is_int(token, 0, INT32_MAX):
             raise _refusal("stop_token_ids", token, f"whole numbers from 0 to {INT32_MAX}")

@@ -61,7 +61,7 @@ class Engine:
             raise ValueError(f"Engine has no setting {unknown[0]!r}: it takes {', '.join(sorted(known))}")
         self.args, self.model_config = resolve_args(EngineArgs(**settings))
         self.tokenizer = Tokenizer(self.args.model_path)
-        self._make_requests = RequestMaker(self.args, self.model_config, self.tokenizer)
+        self.make_requests = RequestMaker(self.args, self.model_config, self.tokenizer)
         self.processes: list[ReadyReport] = []
         self.load: dict[int, LoadReport] = {}
         self._lock = threading.Lock()
@@ -104,7 +104,7 @@ class Engine:
             # All are connected: sockets and rendezvous files work on without their names.
             remove_run_folder(folder)
         totals = [r.info["max_total_tokens"] for p in self.processes for r in p.walk() if "max_total_tokens" in r.info]
-        self._make_requests.pool_tokens = min(totals, default=self.args.max_total_tokens)
+        self.make_requests.pool_tokens = min(totals, default=self.args.max_total_tokens)
         self._receiver = threading.Thread(target=self._receive, name="engine receiver", daemon=True)
         self._receiver.start()
 
@@ -129,7 +129,7 @@ class Engine:
         completion_tokens, cached_tokens and e2e_latency (seconds). With `stream` an iterator of such dicts: `text` is
         cumulative, and with a list of prompts each carries its `index`.
         """
-        single, requests = self._make_requests(prompt, sampling_params, input_ids, image_data, stream)
+        single, requests = self.make_requests(prompt, sampling_params, input_ids, image_data, stream)
         streams = self.submit(requests)
         if stream:
             return self._stream_results(streams, single)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from common.args import EngineArgs
-from common.rank_env import threads_per_rank
+from common.ranks import threads_per_rank
 
 PACKAGES = ("torch", "rpyc", "pyzmq", "msgspec", "numpy", "tokenizers")
 

@@ -16,7 +16,7 @@ from common.channels import Endpoints, Receiver
 from common.dispatch import Dispatcher
 from common.messages import GenerateRequest, Request, StopRequest
 from common.processes import ChildContext, configure_logging
-from common.rank_env import rank_env, rank_name
+from common.ranks import rank_env, rank_name
 
 
 def run_controller_multi_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import zmq
 
@@ -13,9 +12,9 @@ from common.batch import Turn
 from common.channels import Endpoints, Receiver, Sender
 from common.messages import Request
 from common.parallel.broadcast import MessageBroadcast
-from common.parallel.group import GroupSpec, control_group
+from common.parallel.group import control_group
 from common.processes import ChildContext, configure_logging
-from common.rank_env import rank_env, rank_label, rank_name
+from common.ranks import rank_env, rank_label, rank_name, replica_group
 from common.worker import TurnOutput, Worker
 
 
@@ -57,9 +56,7 @@ class ControllerSingle:
         self.send_to_main = Sender(zmq_context, endpoints.control)
 
         # The other ranks first, then rank 0 in place: they load side by side.
-        group = GroupSpec.create(
-            args.tp_size, args.collectives, args.device, Path(endpoints.folder), f"replica{replica}"
-        )
+        group = replica_group(args, endpoints.folder, replica)
         for rank in range(1, args.tp_size):
             self.supervisor.start(
                 rank_name("tp-server", args, replica, rank),

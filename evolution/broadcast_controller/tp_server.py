@@ -8,7 +8,7 @@ from common.messages import Request
 from common.parallel.broadcast import MessageBroadcast
 from common.parallel.group import GroupSpec, control_group
 from common.processes import ChildContext, configure_logging
-from common.rank_env import rank_label
+from common.ranks import rank_label
 from common.worker import Worker
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from common.args import EngineArgs
 from common.channels import Endpoints
 from common.processes import Supervisor
-from common.rank_env import rank_name
+from common.ranks import rank_name
 from evolution.peer_schedulers.replica import start_replica
 from evolution.stages import ProcessNode
 

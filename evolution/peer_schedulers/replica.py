@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from common.args import EngineArgs
 from common.channels import Endpoints
-from common.parallel.group import GroupSpec
 from common.processes import Supervisor
-from common.rank_env import rank_env, rank_name
+from common.ranks import rank_env, rank_name, replica_group
 
 
 def start_replica(
     args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor, replica: int, requests: str, finished: str | None
 ) -> None:
     """`requests`: where rank 0 listens; `finished`: where it tells the controller what ended, if there is one."""
-    group = GroupSpec.create(args.tp_size, args.collectives, args.device, Path(endpoints.folder), f"replica{replica}")
+    group = replica_group(args, endpoints.folder, replica)
     for rank in range(args.tp_size):
         supervisor.start(
             rank_name("peer", args, replica, rank),

@@ -11,7 +11,7 @@ from common.messages import FinishedCount, Request
 from common.parallel.broadcast import MessageBroadcast
 from common.parallel.group import GroupSpec, control_group
 from common.processes import ChildContext, configure_logging
-from common.rank_env import rank_label
+from common.ranks import rank_label
 from common.worker import TurnOutput, Worker
 
 

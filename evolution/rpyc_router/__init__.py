@@ -27,7 +27,7 @@ from __future__ import annotations
 from common.args import EngineArgs
 from common.channels import Endpoints
 from common.processes import Supervisor
-from common.rank_env import rank_env, rank_name
+from common.ranks import rank_env, rank_name
 from evolution.stages import ProcessNode
 
 SUPPORTS = frozenset({"dp", "rank0"})

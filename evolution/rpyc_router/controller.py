@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from pathlib import Path
 
 import zmq
 import zmq.asyncio
@@ -18,7 +17,6 @@ from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
 from common.dispatch import Dispatcher
 from common.messages import GenerateRequest, Request, StopRequest
-from common.parallel.group import GroupSpec
 from common.processes import ChildContext, configure_logging
 from common.worker import TurnOutput
 from evolution.rpyc_router.model_rpc import ModelRpcClient, start_model_processes
@@ -39,12 +37,7 @@ class Controller:
         self.recv_from_tokenizer = Receiver(zmq.asyncio.Context(), endpoints.requests, Request)
         self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
         self.lock = threading.Lock()  # the dispatcher's counts are written by every replica thread
-        paths = []
-        for replica in range(args.dp_size):
-            group = GroupSpec.create(
-                args.tp_size, args.collectives, args.device, Path(endpoints.folder), f"replica{replica}"
-            )
-            paths.append(start_model_processes(args, endpoints, self.supervisor, replica, group))
+        paths = [start_model_processes(args, endpoints, self.supervisor, replica) for replica in range(args.dp_size)]
         self.supervisor.wait_ready()
         self.workers = [
             DataParallelWorkerThread(context, args, endpoints, replica, paths[replica], self.finished)

@@ -24,7 +24,7 @@ from common.channels import Endpoints
 from common.messages import Request
 from common.parallel.group import GroupSpec
 from common.processes import ChildContext, PeerLost, Supervisor, configure_logging
-from common.rank_env import rank_env, rank_label, rank_name
+from common.ranks import rank_env, rank_label, rank_name, replica_group
 from common.worker import TurnOutput, Worker
 
 # rpyc gives up on a synchronous call after 30 s by default, on each side for itself. A rank may load for longer.
@@ -105,10 +105,9 @@ class ModelRpcService(rpyc.Service):
 # ------------------------------------------------------------------------- the router's side
 
 
-def start_model_processes(
-    args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor, replica: int, group: GroupSpec
-) -> list[str]:
+def start_model_processes(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor, replica: int) -> list[str]:
     """Start the ranks of one replica; returns the unix sockets that they listen on."""
+    group = replica_group(args, endpoints.folder, replica)
     paths = [f"{endpoints.folder}/dp{replica}tp{rank}.rpyc" for rank in range(args.tp_size)]
     for rank, path in enumerate(paths):
         supervisor.start(

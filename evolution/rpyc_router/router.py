@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import zmq
 import zmq.asyncio
@@ -11,7 +10,6 @@ import zmq.asyncio
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
 from common.messages import Request
-from common.parallel.group import GroupSpec
 from common.processes import ChildContext, configure_logging
 from common.worker import TurnOutput, Worker
 from evolution.rpyc_router.model_rpc import LocalModelClient, ModelRpcClient, start_model_processes
@@ -29,8 +27,7 @@ async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoin
         router.model_client = LocalModelClient(worker)
         context.ready(worker.info)
     else:
-        group = GroupSpec.create(args.tp_size, args.collectives, args.device, Path(endpoints.folder), "replica0")
-        paths = start_model_processes(args, endpoints, context.supervisor, 0, group)
+        paths = start_model_processes(args, endpoints, context.supervisor, replica=0)
         context.supervisor.wait_ready()
         router.model_client = ModelRpcClient(args, paths)
         context.ready()

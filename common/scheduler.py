@@ -1,0 +1,300 @@
+"""Scheduler (the planner): which requests run in the next turn, and what becomes of the tokens they produce.
+
+Pure CPU: no clock, no I/O, no randomness. The same calls in the same order give the same plans, on any rank:
+that is what lets every rank of a replica plan for itself. The rules are those of SGLang 0.4.0's normal loop:
+
+- A turn is a prefill if anything can be admitted, else one decode step of all that runs.
+- A prompt longer than the chunk is prefilled over several turns. One such request is in flight at a time; its next
+  chunk comes first in the next turn, and others may fill what it leaves.
+- Admission counts on requests to stop early (`common.admission`). When that was too hopeful and the pool runs dry,
+  requests are retracted: they lose their KV and wait in front of the queue with what they have produced. Since
+  sampling depends on seed and position only, they later go on as if nothing had happened.
+- Prompt + max_new_tokens never exceeds the pool, so a request that runs alone always reaches its end.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from common.admission import NewTokenRatio, PrefillBudget, decode_steps
+from common.batch import BatchPlan, PrefillSeq
+from common.kv_cache import KvCache
+from common.messages import FinishReason, GenerateRequest, TokenChunk, pack_ids
+from common.policy import order_waiting
+from common.request_state import RequestState, finish_reason
+from common.scheduler_config import SchedulerConfig
+
+
+class Scheduler:
+    def __init__(self, config: SchedulerConfig, decode_text: Callable[[list[int]], str] | None) -> None:
+        """decode_text turns token ids into text; only stop strings need it."""
+        self.config = config
+        self.kv = KvCache(config.max_total_tokens, config.radix)
+        self.retraction_count = 0
+        self.finished_count = 0  # requests that have ended, in whatever way
+        self._decode_text = decode_text
+        self._ratio = NewTokenRatio(config.schedule_conservativeness)
+        self._states: dict[str, RequestState] = {}  # all that wait or run
+        self._waiting: OrderedDict[str, RequestState] = OrderedDict()
+        self._running: list[RequestState] = []
+        self._in_flight: RequestState | None = None  # between two chunks of its prompt
+        self._free_rows = list(range(config.max_running_requests))  # a heap: the lowest goes first
+        self._batch_full = False  # nobody could enter, and nobody has left since
+        self._turn = 0
+        self._plan: BatchPlan | None = None  # planned and not yet committed
+        self._planned: list[RequestState] = []  # its requests, in its order
+        self._chunks: list[TokenChunk] = []
+        self._prompt_tokens = 0
+        self._cached_tokens = 0
+
+    # ------------------------------------------------------------------ requests
+
+    def add(self, request: GenerateRequest) -> None:
+        """Let a request wait. Its max_new_tokens is clipped to min(context_length, max_total_tokens) - prompt.
+
+        ValueError for what the main process should have refused: an empty prompt, one longer than that minimum,
+        a request id in use, or stop strings where there is no decode_text.
+        """
+        prompt_len = len(request.input_ids) // 4
+        limit = min(self.config.context_length, self.config.max_total_tokens)
+        if not 1 <= prompt_len <= limit:
+            raise ValueError(f"request {request.rid}: the prompt must have 1 to {limit} tokens, it has {prompt_len}")
+        if request.rid in self._states:
+            raise ValueError(f"request {request.rid} is here already; request ids must be unique")
+        if request.sampling.stop and self._decode_text is None:
+            raise ValueError(f"request {request.rid} has stop strings, which need a scheduler with decode_text")
+        max_new = min(request.sampling.max_new_tokens, limit - prompt_len)
+        state = RequestState.of(request, max_new, self.config.eos_token_ids)
+        self._states[state.rid] = state
+        self._waiting[state.rid] = state
+
+    def abort(self, rid: str) -> bool:
+        """End a request that waits or runs, with one chunk of finish type "abort"; False if there is none."""
+        self._require_no_plan("abort")
+        state = self._states.get(rid)
+        if state is None:
+            return False
+        if rid in self._waiting:
+            del self._waiting[rid]
+        elif state is self._in_flight:
+            self._in_flight = None
+        else:
+            self._running.remove(state)
+        self._end(state, FinishReason("abort", message="aborted"))
+        return True
+
+    def flush(self) -> tuple[bool, str]:
+        """Empty the cache. (False, why) while requests wait or run."""
+        if self._states:
+            return False, f"{self.running_count} requests run and {self.waiting_count} wait; flush when idle"
+        self.kv.flush()
+        return True, ""
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._states)
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running_count(self) -> int:
+        """Requests that hold a row."""
+        return len(self._states) - len(self._waiting)
+
+    def stats(self) -> dict[str, int]:
+        """Figures of now (requests, KV slots) and of all turns so far (turns, requests, tokens at first admission)."""
+        tree = self.kv.tree
+        return {
+            "waiting": self.waiting_count,
+            "running": self.running_count,
+            "free_tokens": self.kv.pool.available,
+            "evictable_tokens": self.kv.evictable,
+            "protected_tokens": tree.protected_size if tree else 0,
+            "total_tokens": self.kv.pool.size,
+            "turns": self._turn,
+            "finished": self.finished_count,
+            "retractions": self.retraction_count,
+            "prompt_tokens": self._prompt_tokens,
+            "cached_tokens": self._cached_tokens,
+        }
+
+    def take_chunks(self) -> list[TokenChunk]:
+        """The output since the last call, in the order of the turns and of the rows in their plans."""
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+    # ------------------------------------------------------------------ the turn
+
+    def plan(self) -> BatchPlan | None:
+        """The next turn, numbered from 1, which must be committed before anything else; None: nothing to run."""
+        self._require_no_plan("plan")
+        self._planned = []
+        prefill = self._plan_prefill()
+        if prefill:
+            plan = BatchPlan(self._turn + 1, prefill)
+        elif self._running:
+            plan = self._plan_decode()
+        else:
+            self._ratio.reset()
+            return None
+        self._turn += 1
+        self._plan = plan
+        return plan
+
+    def commit(self, plan: BatchPlan, token_ids: Sequence[int] | np.ndarray) -> None:
+        """Take in what executing `plan`, the last one, gave: plan.sampled_count() token ids in its order."""
+        if self._plan is None or plan.turn != self._plan.turn:
+            raise ValueError(f"only the last plan can be committed, and once; got turn {plan.turn}")
+        tokens = np.asarray(token_ids).tolist()
+        if len(tokens) != plan.sampled_count():
+            raise ValueError(f"turn {plan.turn} samples {plan.sampled_count()} tokens, got {len(tokens)}")
+        self._plan = None
+        if plan.prefill:
+            self._commit_prefill(plan.prefill, tokens)
+        else:
+            for state, token in zip(self._planned, tokens, strict=True):
+                self._append(state, token)
+            if any(state.row is None for state in self._planned):
+                self._running = [state for state in self._running if state.row is not None]
+
+    def _commit_prefill(self, prefill: list[PrefillSeq], tokens: list[int]) -> None:
+        sampled = iter(tokens)
+        for state, seq in zip(self._planned, prefill, strict=True):
+            self.kv.share(state)
+            if state is self._in_flight:
+                continue
+            if seq.sample:
+                self._append(state, next(sampled))
+            else:  # max_new_tokens is 0
+                self._end(state, FinishReason("length"))
+            if state.row is not None:
+                self._running.append(state)
+
+    def _append(self, state: RequestState, token: int) -> None:
+        state.output.append(token)
+        finish = finish_reason(state, self._decode_text)
+        if finish is not None:
+            self._end(state, finish)
+        elif state.stream and (len(state.output) == 1 or len(state.output) - state.sent >= self.config.stream_interval):
+            self._chunks.append(state.chunk())
+
+    def _end(self, state: RequestState, finish: FinishReason) -> None:
+        """The one way out. The caller takes it off the list it stood on."""
+        if state.row is not None:
+            self._give_up_row(state, keep=True)
+        del self._states[state.rid]
+        self._batch_full = False
+        self.finished_count += 1
+        self._chunks.append(state.chunk(finish))
+
+    def _give_up_row(self, state: RequestState, keep: bool) -> None:
+        self.kv.leave(state, keep)
+        heapq.heappush(self._free_rows, state.row)
+        state.row = None
+
+    def _require_no_plan(self, what: str) -> None:
+        if self._plan is not None:
+            raise RuntimeError(f"{what}() while turn {self._plan.turn} is not committed; commit it first")
+
+    # ------------------------------------------------------------------ prefill
+
+    def _plan_prefill(self) -> list[PrefillSeq]:
+        if self._in_flight is None and (not self._waiting or self._batch_full):
+            return []
+        budget = PrefillBudget(self.config, self.kv, self._running, self._ratio.value)
+        prefill: list[PrefillSeq] = []
+        if self._in_flight is not None:
+            state, self._in_flight = self._in_flight, None
+            prefill.append(self._extend(state, budget.take(state), first=False))
+        if self._waiting and not self._batch_full:
+            self._admit(budget, prefill)
+        return prefill
+
+    def _admit(self, budget: PrefillBudget, prefill: list[PrefillSeq]) -> None:
+        """Add waiting requests to `prefill`, in the order of the policy, up to the first that does not fit."""
+        admitted = []
+        for state in order_waiting(self._waiting.values(), self.config.policy, self.kv.tree):
+            if budget.exhausted():
+                break
+            if not self._free_rows:
+                self._batch_full = True
+                break
+            self.kv.enter(state)
+            if not budget.fits(state):
+                self._batch_full = True
+                self.kv.leave(state, keep=False)
+                break
+            n = budget.take(state)
+            if n == 0:
+                self.kv.leave(state, keep=False)
+                break
+            if state.cached is None:
+                state.cached = state.kv_len
+                self._prompt_tokens += state.prompt_len
+                self._cached_tokens += state.cached
+            state.row = heapq.heappop(self._free_rows)
+            admitted.append(state)
+            prefill.append(self._extend(state, n, first=True))
+        for state in admitted:
+            del self._waiting[state.rid]
+
+    def _extend(self, state: RequestState, n: int, first: bool) -> PrefillSeq:
+        """The next n tokens of the request's prompt. With a chunk limit only the last of a turn can be cut short,
+        since what it lacks is what the chunk had left: so there is never a second one in flight."""
+        start = state.kv_len
+        prefix = state.slots[:start].tobytes() if first else b""
+        slots = self.kv.extend(state, n)
+        if state.to_prefill:
+            self._in_flight = state
+        self._planned.append(state)
+        return PrefillSeq(
+            row=state.row,
+            start=start,
+            input_ids=state.ids[4 * start : 4 * (start + n)],
+            new_slots=slots.tobytes(),
+            prefix_slots=prefix,
+            sampling=state.row_sampling() if first else None,
+            sample=not state.to_prefill and state.max_new > 0,
+        )
+
+    # ------------------------------------------------------------------ decode
+
+    def _plan_decode(self) -> BatchPlan:
+        if self.kv.available < len(self._running):
+            self._retract()
+        else:
+            self._ratio.decay()
+        self._planned = running = self._running
+        slots = self.kv.allocate(len(running))
+        for state, slot in zip(running, slots.tolist(), strict=True):
+            state.slots[state.kv_len] = slot
+            state.kv_len += 1
+        rows = pack_ids([state.row for state in running])
+        return BatchPlan(self._turn + 1, [], rows, slots.tobytes())
+
+    def _retract(self) -> None:
+        """Drop requests until the others can decode 20 more tokens each, or all they may still produce: those with
+        the fewest outputs first, of these the longest prompt, of these the last in the batch. One always stays.
+
+        Their own slots become free; what they share with the tree stays there until it is evicted. They wait in
+        front of the queue, the one that had produced most first.
+        """
+        order = sorted(self._running, key=lambda state: (-len(state.output), state.prompt_len))
+        need = sum(decode_steps(state) for state in order)
+        while len(order) > 1 and self.kv.available < need:
+            state = order.pop()
+            need -= decode_steps(state)
+            self._give_up_row(state, keep=False)
+            state.absorb_output()
+            self._waiting[state.rid] = state
+            self._waiting.move_to_end(state.rid, last=False)
+            self.retraction_count += 1
+        self._running = [state for state in self._running if state.row is not None]
+        self._batch_full = False
+        self._ratio.retracted(self._running)

@@ -1,0 +1,104 @@
+"""The tokenizer of a Hugging Face folder, without transformers: importing that takes seconds, and brings torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
+from tokenizers import processors
+
+from common.models.config import read_json
+
+
+class Tokenizer:
+    """Gives what transformers' AutoTokenizer of the same folder gives. ValueError if there is no tokenizer.json."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        path = self.folder / "tokenizer.json"
+        if not path.is_file():
+            raise ValueError(f"{self.folder}: there is no tokenizer.json")
+        try:
+            self._backend = Backend.from_file(str(path))
+        except Exception as error:  # tokenizers raises plain Exception
+            raise ValueError(f"{path} is not a readable tokenizer ({error})") from None
+        # A fine-tuning script may have left these in the file.
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        has_config = (self.folder / "tokenizer_config.json").is_file()
+        self._config = read_json(self.folder, "tokenizer_config.json") if has_config else {}
+        if "add_bos_token" in self._config or "add_eos_token" in self._config:
+            self._backend.post_processor = self._bos_eos_processor()
+
+    @property
+    def vocab_size(self) -> int:
+        """Added tokens included."""
+        return self._backend.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids; special tokens written out in the text become their ids. `add_special_tokens`: those the model
+        wants around every text, such as BOS; not for text of `apply_chat_template`, which has them.
+        """
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"the text has half of a surrogate pair, {text[error.start]!a} at character {error.start},"
+                " which no tokenizer can encode: remove it"
+            ) from None
+        return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
+        """The text of the ids; bytes that are not UTF-8 become U+FFFD. No spaces are cleaned up."""
+        return self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
+
+    def apply_chat_template(self, messages: list[dict[str, Any]]) -> str:
+        """The prompt for the assistant's next message. messages: {"role": ..., "content": ...} each.
+
+        ValueError if the model has no chat template, or if its template refuses the messages.
+        """
+        from jinja2.exceptions import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False, **options)
+        environment.globals["raise_exception"] = _refuse
+        tokens = {name: token for name in ("bos_token", "eos_token") if (token := self._special(name))}
+        try:
+            template = environment.from_string(self._chat_template())
+            return template.render(messages=messages, add_generation_prompt=True, tools=None, documents=None, **tokens)
+        except TemplateError as error:
+            raise ValueError(f"{self.folder}: the chat template refuses these messages ({error})") from None
+
+    def _chat_template(self) -> str:
+        path = self.folder / "chat_template.jinja"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+        template = self._config.get("chat_template")
+        if isinstance(template, list):
+            template = next((entry["template"] for entry in template if entry["name"] == "default"), None)
+        if not template:
+            raise ValueError(f"{self.folder}: the model has no chat template; give it a plain prompt")
+        return template
+
+    def _special(self, name: str) -> str | None:
+        """A token that tokenizer_config.json names: its text, or an object with the text as `content`."""
+        token = self._config.get(name)
+        return token["content"] if isinstance(token, dict) else token
+
+    def _bos_eos_processor(self) -> processors.TemplateProcessing:
+        bos = self._special("bos_token") if self._config.get("add_bos_token") else None
+        eos = self._special("eos_token") if self._config.get("add_eos_token") else None
+        pieces = [f"{bos}:0"] * bool(bos) + ["$A:0"] + [f"{eos}:0"] * bool(eos)
+        special = [(token, self._backend.token_to_id(token)) for token in (bos, eos) if token]
+        return processors.TemplateProcessing(single=" ".join(pieces), special_tokens=special)
+
+
+def _refuse(message: str) -> None:
+    from jinja2.exceptions import TemplateError
+
+    raise TemplateError(message)

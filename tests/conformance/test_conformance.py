@@ -1,0 +1,184 @@
+"""What a stage must do, whichever it is. Run it on your own: `pytest tests/conformance --stage package.module:launch`.
+
+TP 1 and 2, abort and flush are a must; DP and rank0 scheduling are tried when the stage's SUPPORTS names them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from evolution import Engine, EngineError
+from evolution.stages import find_stage, process_tree, supports
+from tests.conftest import descendants
+from tests.helpers.reference import Reference
+from tests.helpers.workloads import mixed
+
+WAIT = 20.0
+SHAPES = [(tp, dp, scheduling) for tp in (1, 2) for dp in (1, 2) for scheduling in ("replicated", "rank0")]
+SETTINGS = {"model_path": "tiny", "max_total_tokens": 2048, "max_running_requests": 6, "chunked_prefill_size": 64}
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return Reference(**SETTINGS)
+
+
+@pytest.fixture(scope="module", params=SHAPES, ids=lambda s: f"tp{s[0]}-dp{s[1]}-{s[2]}")
+def engine(stage, request):
+    tp, dp, scheduling = request.param
+    if dp > 1 and "dp" not in supports(stage):
+        pytest.skip(f"{stage} does not list dp in SUPPORTS")
+    if scheduling == "rank0" and "rank0" not in supports(stage):
+        pytest.skip(f"{stage} does not list rank0 in SUPPORTS")
+    engine = Engine(stage=stage, tp_size=tp, dp_size=dp, scheduling=scheduling, check_divergence=1, **SETTINGS)
+    yield engine
+    engine.shutdown()
+
+
+def long_request(engine: Engine, count: int = 1, length: int = 600) -> list:
+    params = {"max_new_tokens": length, "temperature": 0, "ignore_eos": True}
+    _, requests = engine.make_requests(
+        input_ids=[[7, index] for index in range(count)], sampling_params=params, stream=True
+    )
+    return engine.submit(requests)
+
+
+def finish_of(stream) -> dict:
+    assert stream.done.wait(WAIT), f"request {stream.rid} has no outcome after {WAIT} s"
+    return stream.result()["meta_info"]["finish_reason"]
+
+
+def idle_stats(engine: Engine) -> list[dict]:
+    """Every replica's figures, none of which may show work."""
+    stats = engine.stats()
+    assert [(s["waiting"], s["running"]) for s in stats] == [(0, 0)] * engine.args.dp_size
+    return stats
+
+
+def assert_no_slot_lost(engine: Engine) -> None:
+    for stats in idle_stats(engine):
+        assert stats["free_tokens"] + stats["evictable_tokens"] == SETTINGS["max_total_tokens"]
+
+
+def test_tokens_are_the_same_as_without_any_stage(engine, reference):
+    prompts, params = mixed(24)
+    expected = reference.generate(input_ids=prompts, sampling_params=params)
+    streams = engine.submit(engine.make_requests(input_ids=prompts, sampling_params=params)[1])
+    assert all(stream.done.wait(WAIT) for stream in streams), "some requests have no outcome"
+    assert [stream.result()["output_ids"] for stream in streams] == expected
+    assert_no_slot_lost(engine)
+
+
+def test_streams_join_to_the_whole(engine):
+    prompts, params = mixed(6, seed=3)
+    whole = engine.generate(input_ids=prompts, sampling_params=params)
+    streamed: dict[int, dict] = {}
+    for result in engine.generate(input_ids=prompts, sampling_params=params, stream=True):
+        before = streamed.get(result["index"], {"text": "", "output_ids": []})
+        assert before.get("meta_info", {}).get("finish_reason") is None, "a chunk after the finish"
+        assert result["text"].startswith(before["text"])
+        streamed[result["index"]] = result
+    assert [streamed[i]["text"] for i in range(6)] == [result["text"] for result in whole]
+    assert [streamed[i]["output_ids"] for i in range(6)] == [result["output_ids"] for result in whole]
+
+
+def test_abort_of_a_running_request(engine):
+    (stream,) = long_request(engine)
+    results = stream.results()
+    for _ in range(3):
+        next(results)
+    assert engine.abort(stream.rid)
+    assert [r["meta_info"]["finish_reason"] for r in results if r["meta_info"]["finish_reason"]] == [
+        {"type": "abort", "message": "aborted"}
+    ]
+    assert not engine.abort(stream.rid), "an ended request was found again"
+    assert_no_slot_lost(engine)
+
+
+def test_abort_of_a_waiting_request(engine):
+    streams = long_request(engine, count=SETTINGS["max_running_requests"] * engine.args.dp_size + 2)
+    last = streams[-1]
+    assert engine.abort(last.rid)
+    assert finish_of(last)["type"] == "abort"
+    assert not last.arrivals, "a request that never ran gave tokens"
+    for stream in streams[:-1]:
+        assert engine.abort(stream.rid)
+        assert finish_of(stream)["type"] == "abort"
+    assert_no_slot_lost(engine)
+
+
+def test_flush_empties_every_replica_and_is_refused_when_busy(engine):
+    engine.generate(input_ids=[[5] * 50, [6] * 50], sampling_params={"max_new_tokens": 4})
+    assert sum(stats["evictable_tokens"] for stats in idle_stats(engine)) > 0
+    streams = long_request(engine, count=2)
+    for stream in streams:
+        next(stream.results())
+    assert not engine.flush_cache()
+    for stream in streams:
+        engine.abort(stream.rid)
+    assert engine.flush_cache()
+    assert [stats["evictable_tokens"] for stats in idle_stats(engine)] == [0] * engine.args.dp_size
+
+
+def test_every_replica_answers_a_control_message_once(engine):
+    assert len(engine.stats()) == engine.args.dp_size
+    assert not engine.abort("no such request")
+
+
+def test_a_request_of_no_tokens(engine):
+    result = engine.generate(input_ids=[1, 2, 3], sampling_params={"max_new_tokens": 0})
+    assert result["output_ids"] == []
+    assert result["meta_info"]["finish_reason"] == {"type": "length", "length": 0}
+
+
+def test_a_large_request(engine):
+    plain = engine.generate(input_ids=[1, 2, 3], sampling_params={"max_new_tokens": 4, "temperature": 0})
+    image = bytes(range(256)) * 16384  # 4 MiB
+    large = engine.generate(
+        input_ids=[1, 2, 3], sampling_params={"max_new_tokens": 4, "temperature": 0}, image_data=image
+    )
+    assert large["output_ids"] == plain["output_ids"]
+
+
+def test_processes_are_what_the_operating_system_shows(engine):
+    reported = [node for report in engine.processes for node in report.walk()]
+    assert {node.pid for node in reported} == descendants()
+    for node in reported:
+        assert node.name.startswith("evo-")
+        assert psutil.Process(node.pid).cmdline()[0] == node.name
+    names = [node.name for node in reported]
+    assert len(set(names)) == len(names)
+    for report in engine.processes:
+        assert psutil.Process(report.pid).ppid() == os.getpid()
+        for node in report.walk():
+            for child in node.children:
+                assert psutil.Process(child.pid).ppid() == node.pid
+    if hasattr(find_stage(engine.args.stage)[1], "process_tree"):
+        predicted = process_tree(engine.args)
+        assert sorted(node.name for node in predicted.walk()[1:]) == sorted(names)
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_clean_end(stage, tp, nothing_left_behind):
+    with Engine(stage=stage, tp_size=tp, **SETTINGS) as engine:
+        engine.generate(input_ids=[1, 2, 3], sampling_params={"max_new_tokens": 4})
+        began = time.monotonic()
+    assert time.monotonic() - began < 3, "the processes did not leave when asked and had to be killed"
+
+
+def test_a_killed_process_is_named_and_ends_every_call(stage, nothing_left_behind):
+    with pytest.raises(EngineError) as caught, Engine(stage=stage, tp_size=2, **SETTINGS) as engine:
+        (stream,) = long_request(engine, length=1500)
+        next(stream.results())
+        victim = [node for report in engine.processes for node in report.walk()][-1]
+        began = time.monotonic()
+        os.kill(victim.pid, signal.SIGKILL)
+        for _ in stream.results():
+            pass
+    assert time.monotonic() - began < 2
+    assert f"{victim.name} (pid {victim.pid}) was killed by SIGKILL" in str(caught.value)

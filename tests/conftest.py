@@ -1,0 +1,46 @@
+"""`--stage package.module:launch` runs the conformance suite on a stage of a user's own in place of the three."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--stage", default=None, help="judge this stage instead of rpyc, broadcast and peer")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "stage" in metafunc.fixturenames:
+        given = metafunc.config.getoption("--stage")
+        metafunc.parametrize("stage", [given] if given else ["rpyc", "broadcast", "peer"], scope="module")
+
+
+def descendants() -> set[int]:
+    """pids below this process, without multiprocessing's resource tracker."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(process.cmdline()):
+                found.add(process.pid)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def names_left_on_disk() -> set[str]:
+    """Run folders and shared memory by name."""
+    tmp = Path(os.environ.get("TMPDIR", "/tmp"))
+    return {str(path) for path in [*tmp.glob("evo-run-*"), *Path("/dev/shm").iterdir()]}
+
+
+@pytest.fixture
+def nothing_left_behind():
+    """The test leaves no process, run folder or shared memory that was not there before."""
+    processes, names = descendants(), names_left_on_disk()
+    yield
+    assert descendants() - processes == set()
+    assert names_left_on_disk() - names == set()

@@ -1,0 +1,91 @@
+"""Bad input ends in one clear line and exit code 2, before any process starts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from evolution.cli import main
+from tests.conftest import descendants, names_left_on_disk
+
+CASES = {
+    "unknown stage": (
+        ["--stage", "rpc"],
+        "unknown stage 'rpc': choose rpyc, broadcast, peer, or package.module:launch",
+    ),
+    "stage module missing": (["--stage", "nowhere.to:launch"], "No module named 'nowhere'"),
+    "stage function missing": (["--stage", "json:launch"], "json has no function 'launch'"),
+    "tp 7 on tiny": (["--tp-size", "7"], "1, 2, 4, 8"),
+    "tp 3 on tiny": (["--tp-size", "3"], "1, 2, 4, 8"),
+    "tp 0": (["--tp-size", "0"], "--tp-size must be a whole number of at least 1"),
+    "dp -1": (["--dp-size", "-1"], "--dp-size must be a whole number of at least 1"),
+    "tp word": (["--tp-size", "two"], "invalid int value: 'two'"),
+    "not a folder": (["--model-path", "/no/such/model"], "/no/such/model"),
+    "folder that is no model": (["--model-path", "/usr"], "/usr"),
+    "long prompt": (["--prompt", "x" * 3000], "3000"),
+    "long prompt for a small pool": (["--max-total-tokens", "64", "--prompt", "x" * 70], "64"),
+    "empty prompt": (["--prompt", ""], "a prompt must be a non-empty string"),
+    "empty prompt among others": (["--prompt", "a", ""], "a prompt must be a non-empty string"),
+    "token id too large": (["--input-ids", "1,2,99999"], "99999"),
+    "token id negative": (["--input-ids=-1,2"], "-1"),
+    "token ids are words": (["--input-ids", "1,two"], "1,two"),
+    "two workloads": (["--prompt", "a", "--input-ids", "1"], "give one of"),
+    "temperature below 0": (["--temperature", "-0.5"], "temperature"),
+    "temperature nan": (["--temperature", "nan"], "temperature"),
+    "temperature inf": (["--temperature", "inf"], "temperature"),
+    "top_p 0": (["--top-p", "0"], "top_p"),
+    "top_p 1.1": (["--top-p", "1.1"], "top_p"),
+    "top_k 0": (["--top-k", "0"], "top_k"),
+    "max_new_tokens -1": (["--max-new-tokens", "-1"], "max_new_tokens"),
+    "request rate 0": (["--request-rate", "0"], "--request-rate must be above 0"),
+    "num prompts 0": (["--num-prompts", "0"], "--num-prompts must be at least 1"),
+    "more memory than there is": (["--max-total-tokens", "2000000000"], "GiB"),
+    "chunk 0": (["--chunked-prefill-size", "0"], "--chunked-prefill-size must be at least 1"),
+    "context longer than the model's": (["--context-length", "100000"], "longer than the model's 2048"),
+    "no gpu": (["--device", "cuda"], "no NVIDIA GPU is visible"),
+    "log level": (["--log-level", "loud"], "loud"),
+    "json into nowhere": (["--json", "/no/such/folder/x.json"], "no such folder"),
+    "choice": (["--schedule-policy", "best"], "invalid choice: 'best'"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_line_and_exit_code_2(case, capsys):
+    arguments, expected = CASES[case]
+    before = descendants(), names_left_on_disk()
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", "--model-path", "tiny", *arguments])
+    captured = capsys.readouterr()
+    assert exit_.value.code == 2
+    assert expected in captured.err
+    assert captured.err.count("\n") == 1, captured.err
+    assert captured.out == ""
+    assert (descendants(), names_left_on_disk()) == before
+
+
+def test_a_folder_with_another_architecture(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BertModel"], "model_type": "bert"}))
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", "--model-path", str(tmp_path)])
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert "BertModel" in error
+    assert error.count("\n") == 1
+
+
+def test_the_main_process_never_imports_torch():
+    code = (
+        "import sys\n"
+        "sys.argv = ['evolution', 'run', '--model-path', 'tiny', '--temperature', '-1']\n"
+        "from evolution.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    import evolution.run, evolution.engine\n"
+        "    print([name for name in ('torch', 'transformers') if name in sys.modules])\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

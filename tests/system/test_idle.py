@@ -1,0 +1,29 @@
+"""An idle engine blocks: almost no CPU time, in no process."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import psutil
+import pytest
+
+from evolution import Engine
+
+MOST_CORES = 0.02
+
+
+@pytest.mark.parametrize(
+    ("dp", "seconds"),
+    [(2, 3), pytest.param(1, 10, marks=pytest.mark.slow), pytest.param(2, 10, marks=pytest.mark.slow)],
+)
+def test_idle_burns_no_cpu(stage, dp, seconds):
+    with Engine(model_path="tiny", stage=stage, tp_size=2, dp_size=dp, max_total_tokens=1024) as engine:
+        engine.generate(["a", "b"], {"max_new_tokens": 4})
+        time.sleep(0.5)
+        pids = [os.getpid(), *(node.pid for report in engine.processes for node in report.walk())]
+        before = {pid: sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids}
+        time.sleep(seconds)
+        burned = {pid: sum(psutil.Process(pid).cpu_times()[:2]) - before[pid] for pid in pids}
+        assert engine.generate("a", {"max_new_tokens": 4})["output_ids"]
+    assert sum(burned.values()) / seconds < MOST_CORES, burned

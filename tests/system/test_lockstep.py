@@ -1,0 +1,43 @@
+"""All ranks plan the same batch, turn by turn, under load with aborts, retraction and eviction; no KV slot is lost.
+
+The ranks are spawned, so each has a hash salt of its own (PYTHONHASHSEED is not set, which a test checks).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from evolution import Engine
+
+POOL = 512
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scheduling", ["replicated", pytest.param("rank0", marks=pytest.mark.slow)])
+def test_2000_mixed_requests(stage, scheduling):
+    assert "PYTHONHASHSEED" not in os.environ, "the ranks must draw their own hash salts"
+    rng = random.Random(5)
+    shared = [[rng.randrange(256) for _ in range(rng.randint(10, 60))] for _ in range(8)]
+    prompts, params = [], []
+    for _ in range(2000):
+        prompts.append(rng.choice(shared) + [rng.randrange(256) for _ in range(rng.randint(1, 20))])
+        params.append({"max_new_tokens": rng.randint(0, 40), "temperature": rng.choice([0, 1]), "ignore_eos": True})
+    settings = {"max_total_tokens": POOL, "max_running_requests": 16, "chunked_prefill_size": 48}
+    with Engine(
+        model_path="tiny", stage=stage, tp_size=2, scheduling=scheduling, check_divergence=1, **settings
+    ) as engine:
+        _, requests = engine.make_requests(input_ids=prompts, sampling_params=params)
+        streams = engine.submit(requests)
+        for stream in streams[::9]:
+            engine.abort(stream.rid)
+        finishes = [stream.result()["meta_info"]["finish_reason"]["type"] for stream in streams]
+        (stats,) = engine.stats()
+    assert finishes.count("abort") > 100
+    assert finishes.count("length") > 1500
+    assert stats["retractions"] > 0, "the pool never ran dry: nothing was tested"
+    assert stats["finished"] >= 2000
+    assert stats["free_tokens"] + stats["evictable_tokens"] == POOL
+    assert stats["prompt_tokens"] > stats["cached_tokens"] > 0

@@ -1,0 +1,39 @@
+"""Same prompts and seeds give the same tokens in every stage; the full matrix on `tiny` is the conformance suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from evolution import Engine
+from tests.helpers.transformers_reference import PROMPTS
+
+DIAGONAL = [
+    ("rpyc", 2, 1, "rank0"),
+    ("broadcast", 1, 2, "replicated"),
+    ("peer", 2, 2, "rank0"),
+    ("rpyc", 1, 1, "replicated"),
+    ("peer", 2, 1, "replicated"),
+    ("broadcast", 2, 1, "rank0"),
+]
+SAMPLING = [
+    {"max_new_tokens": 12, "temperature": 0} if i % 2 else {"max_new_tokens": 12, "temperature": 0.8, "top_p": 0.95}
+    for i in range(12)
+]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with Engine(model_path="smollm2", stage="peer", max_total_tokens=4096) as engine:
+        return [result["output_ids"] for result in engine.generate(PROMPTS[:12], SAMPLING)]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("stage_name", "tp", "dp", "scheduling"),
+    [pytest.param(*shape, marks=[pytest.mark.slow] if index > 2 else []) for index, shape in enumerate(DIAGONAL)],
+)
+def test_smollm2_tokens_are_identical(expected, stage_name, tp, dp, scheduling):
+    shape = {"stage": stage_name, "tp_size": tp, "dp_size": dp, "scheduling": scheduling}
+    with Engine(model_path="smollm2", max_total_tokens=4096, **shape) as engine:
+        results = engine.generate(PROMPTS[:12], SAMPLING)
+    assert [result["output_ids"] for result in results] == expected
