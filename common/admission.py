@@ -49,9 +49,9 @@ class PrefillBudget:
     """Three budgets of one prefill turn: KV slots, prompt tokens (`max_prefill_tokens`, which the first request may
     exceed) and the chunk (`chunked_prefill_size`, which nothing exceeds).
 
-    `reserved` slots are kept back: for running requests by the ratio; in full for the ones admitted in this turn
-    and for the rest of a prompt that is prefilled in chunks. As no decode turn comes between two chunks, its next
-    chunk always finds its slots. A request alone in the engine always fits: prompt + max_new <= pool.
+    `reserved` slots are kept back: for running requests by the ratio, in full for those that this turn takes in. What
+    a prompt lacks after its chunk need not be: having used up the chunk it is the last to be taken in, and no decode
+    turn comes before its next chunk. A request alone in the engine always fits: prompt + max_new <= pool.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KvCache, running: Iterable[RequestState], ratio: float) -> None:
@@ -61,9 +61,10 @@ class PrefillBudget:
         self._chunk_left = config.chunked_prefill_size if config.chunked_prefill_size > 0 else None
         self._first = True
 
-    def exhausted(self) -> bool:
-        """Whether no further request can get a token in this turn, of whatever size."""
-        return self._chunk_left == 0 or (self._prompt_left <= 0 and not self._first)
+    @property
+    def chunk_full(self) -> bool:
+        """Whether no further request can get a token in this turn."""
+        return self._chunk_left == 0
 
     def fits(self, state: RequestState) -> bool:
         """Whether the slots suffice for the rest of `state`, whose prefix is locked already: locking it has taken
@@ -71,7 +72,8 @@ class PrefillBudget:
         return state.to_prefill + min(state.remaining, CLIP_MAX_NEW) <= self._kv.available - self._reserved
 
     def take(self, state: RequestState) -> int:
-        """How many tokens of `state` to compute in this turn, charged; 0 if the prompt tokens are used up."""
+        """How many tokens of `state` to compute in this turn, charged; 0 if they are more prompt tokens than are
+        left."""
         n = state.to_prefill
         if self._chunk_left is not None:
             n = min(n, self._chunk_left)
@@ -81,5 +83,5 @@ class PrefillBudget:
         self._prompt_left -= n
         if self._chunk_left is not None:
             self._chunk_left -= n
-        self._reserved += state.to_prefill - n + min(state.remaining, CLIP_MAX_NEW)
+        self._reserved += min(state.remaining, CLIP_MAX_NEW)
         return n

@@ -34,8 +34,8 @@ REPLACEMENT = "\ufffd"
 # An incomplete character has at most 3 of its 4 bytes. Byte-level decoding shows it as one U+FFFD, byte fallback as
 # one per byte.
 INCOMPLETE = 3
-# Pending tokens kept when a run of invalid bytes is cut: enough for more than INCOMPLETE replacement characters even
-# if each of them stands for 3 tokens.
+# Pending tokens kept when a run of invalid bytes is cut. One U+FFFD stands for at most 3 bytes, so 16 tokens decode to
+# more of them than an incomplete character has, and what the border cuts is settled.
 KEPT = 16
 REMEMBERED = 4096
 
@@ -66,7 +66,7 @@ class TokenText:
         certain = len(self.fresh) if completed else certain_length(self.fresh)
         new = self.fresh[self.sent : certain]
         self.sent = max(self.sent, certain)
-        if self.fresh and certain == len(self.fresh):
+        if certain == len(self.fresh):
             self._start_behind(self.pending)
         elif len(self.pending) >= 2 * KEPT:
             self._cut_pending()
@@ -91,12 +91,11 @@ class TokenText:
     def _cut_pending(self) -> None:
         """Move a long run of invalid bytes into the context, up to a border that no character crosses.
 
-        Both sides then decode alone to what they are together, and certain text behind the border settles it. Where
-        the border is not such a one, the next token moves it on.
+        Both sides of it decode alone to what they are together. Where they do not, the next token moves the border on.
         """
         context, pending = self.pending[:-KEPT], self.pending[-KEPT:]
         base, fresh = self.decode(context), self.decode(pending)
-        if self.fresh.endswith(base + fresh) and certain_length(fresh) > 0:
+        if self.fresh.endswith(base + fresh):
             unsent = len(self.fresh) - self.sent
             self.context, self.pending = context, pending
             self.base, self.fresh, self.sent = base, fresh, len(fresh) - unsent

@@ -53,8 +53,8 @@ class RequestState:
             stream=request.stream,
             sampling=sampling,
             stop_ids=stop_ids,
-            # A token that ends up in text has at least one byte; one token more, as decoders may strip the first
-            # space of what they are given.
+            # A token of text has at least one byte. One token more, as some decoders strip the first space. (Special
+            # tokens without text, which ignore_eos lets through, shorten the reach.)
             stop_window=longest + 1,
         )
 

@@ -1,7 +1,7 @@
 """Scheduler (the planner): which requests run in the next turn, and what becomes of the tokens they produce.
 
-Pure CPU: no clock, no I/O, no randomness. The same calls in the same order give the same plans, on any rank:
-that is what lets every rank of a replica plan for itself. The rules are those of SGLang 0.4.0's normal loop:
+Pure CPU: no clock, no I/O, no randomness. The same calls give the same plans on any rank: that is what lets every
+rank of a replica plan for itself. The rules are those of SGLang 0.4.0's normal loop:
 
 - A turn is a prefill if anything can be admitted, else one decode step of all that runs.
 - A prompt longer than the chunk is prefilled over several turns. One such request is in flight at a time; its next
@@ -212,7 +212,7 @@ class Scheduler:
         if self._in_flight is not None:
             state, self._in_flight = self._in_flight, None
             prefill.append(self._extend(state, budget.take(state), first=False))
-        if self._waiting and not self._batch_full:
+        if self._waiting and not self._batch_full and self._in_flight is None:
             self._admit(budget, prefill)
         return prefill
 
@@ -220,7 +220,7 @@ class Scheduler:
         """Add waiting requests to `prefill`, in the order of the policy, up to the first that does not fit."""
         admitted = []
         for state in order_waiting(self._waiting.values(), self.config.policy, self.kv.tree):
-            if budget.exhausted():
+            if budget.chunk_full:
                 break
             if not self._free_rows:
                 self._batch_full = True
@@ -245,8 +245,7 @@ class Scheduler:
             del self._waiting[state.rid]
 
     def _extend(self, state: RequestState, n: int, first: bool) -> PrefillSeq:
-        """The next n tokens of the request's prompt. With a chunk limit only the last of a turn can be cut short,
-        since what it lacks is what the chunk had left: so there is never a second one in flight."""
+        """The next n tokens of the request. Cutting one short uses up the chunk: there is never a second in flight."""
         start = state.kv_len
         prefix = state.slots[:start].tobytes() if first else b""
         slots = self.kv.extend(state, n)
@@ -280,14 +279,15 @@ class Scheduler:
 
     def _retract(self) -> None:
         """Drop requests until the others can decode 20 more tokens each, or all they may still produce: those with
-        the fewest outputs first, of these the longest prompt, of these the last in the batch. One always stays.
+        the fewest outputs first, of these the longest prompt, of these the last in the batch. One always stays: what
+        the last one needs is there, as prompt + max_new_tokens fits the pool.
 
         Their own slots become free; what they share with the tree stays there until it is evicted. They wait in
         front of the queue, the one that had produced most first.
         """
         order = sorted(self._running, key=lambda state: (-len(state.output), state.prompt_len))
         need = sum(decode_steps(state) for state in order)
-        while len(order) > 1 and self.kv.available < need:
+        while self.kv.available < need:
             state = order.pop()
             need -= decode_steps(state)
             self._give_up_row(state, keep=False)

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
-from tokenizers import processors
 
 from common.models.config import read_json
 
 
 class Tokenizer:
-    """Gives what transformers' AutoTokenizer of the same folder gives. ValueError if there is no tokenizer.json."""
+    """Gives what transformers' AutoTokenizer of the same folder gives. ValueError if there is no tokenizer.json.
+
+    Whether BOS is added is up to tokenizer.json: transformers 5 no longer reads add_bos_token of tokenizer_config.json.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -29,8 +31,6 @@ class Tokenizer:
         self._backend.no_padding()
         has_config = (self.folder / "tokenizer_config.json").is_file()
         self._config = read_json(self.folder, "tokenizer_config.json") if has_config else {}
-        if "add_bos_token" in self._config or "add_eos_token" in self._config:
-            self._backend.post_processor = self._bos_eos_processor()
 
     @property
     def vocab_size(self) -> int:
@@ -89,13 +89,6 @@ class Tokenizer:
         """A token that tokenizer_config.json names: its text, or an object with the text as `content`."""
         token = self._config.get(name)
         return token["content"] if isinstance(token, dict) else token
-
-    def _bos_eos_processor(self) -> processors.TemplateProcessing:
-        bos = self._special("bos_token") if self._config.get("add_bos_token") else None
-        eos = self._special("eos_token") if self._config.get("add_eos_token") else None
-        pieces = [f"{bos}:0"] * bool(bos) + ["$A:0"] + [f"{eos}:0"] * bool(eos)
-        special = [(token, self._backend.token_to_id(token)) for token in (bos, eos) if token]
-        return processors.TemplateProcessing(single=" ".join(pieces), special_tokens=special)
 
 
 def _refuse(message: str) -> None:

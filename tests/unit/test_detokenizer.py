@@ -143,7 +143,7 @@ def one_by_one(ids: list[int]) -> list[list[int]]:
 
 @pytest.mark.parametrize("name", ALL)
 @given(text=texts, rng=st.randoms(use_true_random=False))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_text_in_any_chunks_joins_to_the_whole(name: str, text: str, rng: random.Random) -> None:
     ids = encode(name, text)
     whole = decoder(name)(ids, True)
@@ -157,7 +157,7 @@ def test_text_in_any_chunks_joins_to_the_whole(name: str, text: str, rng: random
 
 @pytest.mark.parametrize("name", ALL)
 @given(text=texts, keep=st.integers(0, 40), rng=st.randoms(use_true_random=False))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_an_output_that_ends_inside_a_character(name: str, text: str, keep: int, rng: random.Random) -> None:
     ids = encode(name, text)[:keep]
     out = stream(decoder(name), cut(ids, rng), LENGTH)
@@ -170,7 +170,7 @@ def test_an_output_that_ends_inside_a_character(name: str, text: str, keep: int,
 
 @pytest.mark.parametrize("name", BYTE_LEVEL)
 @given(data=st.data(), skip=st.booleans(), rng=st.randoms(use_true_random=False))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_any_token_ids_join_to_the_whole(name: str, data: st.DataObject, skip: bool, rng: random.Random) -> None:
     tokens = st.integers(0, tokenizers()[name].get_vocab_size() + 1)  # one id beyond the vocabulary too
     ids = data.draw(st.lists(tokens, max_size=60))
@@ -181,7 +181,7 @@ def test_any_token_ids_join_to_the_whole(name: str, data: st.DataObject, skip: b
 
 @pytest.mark.parametrize("name", BYTE_LEVEL)
 @given(raw=st.lists(st.sampled_from([0x41, 0x80, 0xBF, 0xC3, 0xE2, 0x82, 0xAC, 0xED, 0xF0, 0x9F, 0xFF]), max_size=120))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_invalid_bytes_join_to_the_whole(name: str, raw: list[int]) -> None:
     alphabet = decode_table(name)
     ids = [alphabet[b] for b in raw]
@@ -198,7 +198,7 @@ def decode_table(name: str) -> list[int]:
 
 
 @given(data=st.data(), rng=st.randoms(use_true_random=False))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_byte_fallback_any_ids(data: st.DataObject, rng: random.Random) -> None:
     """An invalid run of byte tokens keeps what was complete before: not the whole's text, but alike in any chunks."""
     tokenizer = tokenizers()["fallback"]
@@ -216,6 +216,20 @@ def test_byte_fallback_complete_characters_survive_a_later_invalid_byte() -> Non
     ids = [tokenizers()["fallback"].token_to_id(name) for name in ("<0xE2>", "<0x82>", "<0xAC>", "<0xFF>", "▁the")]
     assert decoder("fallback")(ids, True) == "\ufffd" * 4 + " the"
     assert stream(decoder("fallback"), one_by_one(ids), LENGTH) == ["", "", "€", "", "\ufffd the"]
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "text", ["\ufffd文", "\ufffd\ufffd", "a\ufffd the dog", "한\ufffd한", "\ufffd文\ufffd\ufffd한\ufffd"]
+)
+def test_a_replacement_character_that_the_model_spelt_out(name: str, text: str) -> None:
+    assert "".join(stream(decoder(name), one_by_one(encode(name, text)), LENGTH)) == text
+
+
+def test_text_that_a_decoder_takes_back_is_not_sent_twice() -> None:
+    texts_of = {(0,): "a\ufffd", (0, 1): "\ufffd\ufffd", (0, 1, 2): "xyz"}
+    out = stream(lambda ids, skip: texts_of.get(tuple(ids), "-"), [[0], [1], [2]], LENGTH)
+    assert out == ["a", "", "yz"]
 
 
 def test_a_metaspace_fragment_keeps_its_space() -> None:
@@ -270,6 +284,14 @@ def test_endless_invalid_bytes_stay_cheap(pattern: list[int]) -> None:
     assert widest_window("bytes", ids)[0] <= 4 * KEPT
 
 
+@pytest.mark.parametrize("pattern", [[0x80], [0xF0, 0x9F], [0xF0, 0x9F, 0x98], [0xFF, 0xE2, 0x82]])
+@pytest.mark.parametrize("length", range(30, 45))
+def test_a_long_invalid_run_that_ends(pattern: list[int], length: int) -> None:
+    raw = (pattern * length)[:length] + list(b"aXb")
+    ids = [decode_table("bytes")[b] for b in raw]
+    assert "".join(stream(decoder("bytes"), one_by_one(ids), LENGTH)) == bytes(raw).decode("utf-8", errors="replace")
+
+
 def test_endless_invalid_bytes_are_streamed() -> None:
     out = stream(decoder("bytes"), [[decode_table("bytes")[0x80]]] * 100, LENGTH)
     assert "".join(out) == "\ufffd" * 100
@@ -302,6 +324,9 @@ def test_special_tokens_show_unless_skipped() -> None:
     chunks = [[eos("words")], encode("words", "the dog")]
     assert stream(decoder("words"), chunks, LENGTH, skip=False) == [EOS, "the dog"]
     assert stream(decoder("words"), chunks, LENGTH, skip=True) == ["", "the dog"]
+    both = [TokenChunk("skip", [eos("words")]), TokenChunk("show", [eos("words")], skip_special_tokens=False)]
+    answer = IncrementalDetokenizer(decoder("words")).process(TokenBatch(0, both))
+    assert [chunk.text for chunk in answer.chunks] == ["", EOS]
 
 
 def test_a_request_may_end_before_its_first_token() -> None:
@@ -380,7 +405,7 @@ def test_held_text_is_released_by_an_abort_and_by_an_eos() -> None:
 
 @pytest.mark.parametrize("name", ALL)
 @given(before=texts, stop=texts.filter(bool), after=texts, other=texts, rng=st.randoms(use_true_random=False))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_a_stop_string_anywhere(name: str, before: str, stop: str, after: str, other: str, rng: random.Random) -> None:
     """The scheduler of this test ends the request at the first token after which the decoded text has a stop."""
     ids = encode(name, before + stop + after)
@@ -399,7 +424,7 @@ def test_a_stop_string_anywhere(name: str, before: str, stop: str, after: str, o
 
 
 @given(text=st.text("ab", max_size=12), stops=st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_find_stop_is_the_first_that_a_growing_text_meets(text: str, stops: list[str]) -> None:
     expected = None
     for end in range(len(text) + 1):
@@ -411,7 +436,7 @@ def test_find_stop_is_the_first_that_a_growing_text_meets(text: str, stops: list
 
 
 @given(text=st.text("ab", max_size=12), stops=st.lists(st.text("ab", min_size=1, max_size=5), max_size=3))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_held_back_is_the_longest_tail_that_starts_a_stop(text: str, stops: list[str]) -> None:
     starts = {stop[:n] for stop in stops for n in range(1, len(stop))}
     assert held_back(text, stops) == max(

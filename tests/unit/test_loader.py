@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +18,15 @@ from common.models.sources import resolve_model
 
 PROMPT = [5, 17, 3, 99, 42, 42, 7]
 CLOSE = 1e-4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """As in a rank's process. With more, OpenMP's waiting threads take the cores from the ranks' threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 class ThreadRank:

@@ -426,17 +426,22 @@ def test_retraction_drops_the_fewest_outputs_then_the_longest_prompt_then_the_la
     assert turn(s, 32).prefill[0].input_ids == pack_ids([ord("c")] * 6 + [20, 31])
 
 
-def test_retraction_drops_no_more_than_needed():
-    s = make(max_total_tokens=60, policy="fcfs", radix=False, schedule_conservativeness=0.01)
-    for rid in "abcdef":
-        s.add(request(rid, [ord(rid)] * 8, max_new_tokens=4, ignore_eos=True))
-        turn(s, 9)
-    turn(s, *[9] * 6)  # 48 + 6 = 54 slots
-    turn(s, *[9] * 6)  # 60, and each may produce one token more
+def test_retraction_drops_no_more_than_the_others_need_and_opens_the_queue(monkeypatch):
+    s = make(max_total_tokens=15, max_running_requests=3, policy="fcfs", radix=False, schedule_conservativeness=0.01)
+    for rid in "abcd":
+        s.add(request(rid, [ord(rid)] * 3, max_new_tokens=5))
+        if rid != "d":
+            turn(s, 9)
+    turn(s, 9, 9, 9)
+    turn(s, 9, 9, 9)  # 3 * (3 + 2) slots are taken, and each may still produce 2 tokens
+    looked = []
+    monkeypatch.setattr(s, "_admit", lambda *_: looked.append(s._turn))
+    assert rows(turn(s, 9, 9)) == [0, 1]  # 5 slots came back: too few for 3 * 2 tokens, enough for 2 * 2
+    assert s.retraction_count == 1
     check_accounts(s)
-    plan = s.plan()
-    assert s.retraction_count == 1  # 10 slots come back, the other five want one each
-    s.commit(plan, [9] * 5)
+    assert looked == []  # the batch was full
+    turn(s, 9, 9)
+    assert looked == [6]
 
 
 def test_a_retracted_request_finds_its_prompt_in_the_tree():

@@ -18,7 +18,7 @@ def play(requests: int) -> dict:
     """Mixed traffic on a small pool: the digest after each turn, and what happened."""
     scheduler = Scheduler(
         SchedulerConfig(
-            max_total_tokens=600,
+            max_total_tokens=800,
             max_running_requests=24,
             context_length=400,
             chunked_prefill_size=64,
@@ -40,16 +40,20 @@ def play(requests: int) -> dict:
     scheduler.kv.tree.evict = counting
     rng = random.Random(7)
     texts = [[rng.randrange(1000) for _ in range(100)] for _ in range(8)]
-    digest, digests, rids, sent, aborts = PlanDigest(), [], [], 0, 0
+    digest, digests, rids, sent, aborts, wave = PlanDigest(), [], [], 0, 0, 0
     while sent < requests or scheduler.has_work:
-        # Bursts, so that the queue is now below and now above the limit of lpm.
-        for _ in range(min(rng.choice([0, 0, 0, 1, 2, 4, 160 if len(digests) % 97 == 0 else 3]), requests - sent)):
-            ids = rng.choice(texts)[: rng.randrange(1, 100)] + [rng.randrange(1000) for _ in range(rng.randrange(20))]
+        # Waves, with idleness between them that resets the admission ratio, so that each is overcommitted again; a few
+        # have bursts that take the queue over the limit of lpm.
+        if sent == wave and not scheduler.has_work:
+            wave = min(wave + rng.choice([20, 30, 300]), requests)
+        burst = 160 if wave - sent > 200 and rng.random() < 0.1 else rng.choice([0, 0, 1, 2, 4])
+        for _ in range(min(burst, wave - sent)):
+            ids = rng.choice(texts)[: rng.randrange(1, 50)] + [rng.randrange(1000) for _ in range(rng.randrange(20))]
             sampling = SamplingParams(
-                max_new_tokens=rng.randrange(60),
+                max_new_tokens=rng.randrange(100),
                 seed=rng.randrange(100),
                 stop=(" 17 1",) if rng.random() < 0.1 else (),
-                stop_token_ids=(5, 6, 7),
+                stop_token_ids=(5,),
                 ignore_eos=rng.random() < 0.5,
             )
             rids.append(f"request-{sent}")

@@ -7,6 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
+import tokenizers
+from tokenizers import processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from common.models.smollm2 import MISSING, find_gguf
@@ -163,16 +165,19 @@ def test_chat_templates_equal_transformers(folder: Path, messages: list[dict[str
     assert ours.encode(text, add_special_tokens=False) == ids
 
 
-@pytest.mark.parametrize(("bos", "eos"), [(True, False), (False, True), (True, True), (False, False)])
-def test_add_bos_and_eos_of_the_config(tmp_path: Path, bos: bool, eos: bool) -> None:
+@pytest.mark.parametrize("in_file", [True, False])
+def test_tokenizer_json_decides_about_bos(tmp_path: Path, in_file: bool) -> None:
     tiny = resolve_model("tiny")
-    for name in ("tokenizer.json", "config.json"):
-        (tmp_path / name).write_bytes((tiny / name).read_bytes())
+    (tmp_path / "config.json").write_bytes((tiny / "config.json").read_bytes())
+    backend = tokenizers.Tokenizer.from_file(str(tiny / "tokenizer.json"))
+    if in_file:
+        backend.post_processor = processors.TemplateProcessing(single="<|bos|> $A", special_tokens=[("<|bos|>", 256)])
+    backend.save(str(tmp_path / "tokenizer.json"))
     config = json.loads((tiny / "tokenizer_config.json").read_text())
-    config.update(add_bos_token=bos, add_eos_token=eos, bos_token={"content": "<|bos|>", "__type": "AddedToken"})
+    config.update(add_bos_token=not in_file, bos_token={"content": "<|bos|>", "__type": "AddedToken"})
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     ours = Tokenizer(tmp_path)
-    assert ours.encode("hi") == [256] * bos + list(b"hi") + [257] * eos
+    assert ours.encode("hi") == [256] * in_file + list(b"hi")
     assert ours.encode("hi", add_special_tokens=False) == list(b"hi")
     assert ours.encode("hi") == AutoTokenizer.from_pretrained(tmp_path).encode("hi")
 
