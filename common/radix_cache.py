@@ -144,14 +144,18 @@ class RadixCache:
 
     def _descend(self, ids: bytes) -> tuple[RadixNode, int]:
         """Follow `ids` down, touching what is passed: the node where they leave the tree, and the bytes matched."""
-        self._now += 1
-        node, position = self.root, 0
-        while child := node.children.get(ids[position : position + 4]):
-            if not ids.startswith(child.key, position):
-                shared = _shared_bytes(child.key, ids, position)
+        self._now = now = self._now + 1
+        node, position, end = self.root, 0, len(ids)
+        while position < end:
+            child = node.children.get(ids[position : position + 4])
+            if child is None:
+                break
+            key = child.key
+            if not ids.startswith(key, position):
+                shared = _shared_bytes(key, ids, position)
                 return self._split(child, shared), position + shared
-            child.stamp = self._now
-            position += len(child.key)
+            child.stamp = now
+            position += len(key)
             node = child
         return node, position
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -31,10 +33,23 @@ def descendants() -> set[int]:
     return found
 
 
+def run_folders() -> set[str]:
+    return {str(path) for path in Path(tempfile.gettempdir()).glob("evo-run-*")}
+
+
 def names_left_on_disk() -> set[str]:
     """Run folders and shared memory by name."""
-    tmp = Path(os.environ.get("TMPDIR", "/tmp"))
-    return {str(path) for path in [*tmp.glob("evo-run-*"), *Path("/dev/shm").iterdir()]}
+    return run_folders() | {str(path) for path in Path("/dev/shm").iterdir()}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_tmpdir() -> Iterator[None]:
+    """Engines of the tests, and of processes they start, keep to a TMPDIR that no other engine on the host uses."""
+    with tempfile.TemporaryDirectory(prefix="evo-test-", dir="/tmp") as folder:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        yield
+        os.environ.pop("TMPDIR")
+        tempfile.tempdir = None
 
 
 @pytest.fixture

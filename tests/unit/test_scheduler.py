@@ -343,6 +343,37 @@ def test_a_prompt_is_cut_into_chunks_and_others_fill_what_the_last_leaves():
     assert rows(turn(s, 13, 14, 15)) == [0, 1, 2]
 
 
+def test_while_a_prompt_fills_the_chunk_the_queue_is_not_looked_at(monkeypatch):
+    s = make(chunked_prefill_size=4)
+    s.add(request("a", range(10)))
+    s.add(request("b", [20]))
+    turn(s)
+    monkeypatch.setattr(s, "_admit", lambda *_: pytest.fail("looked at the queue with no chunk left"))
+    turn(s)
+
+
+def test_a_full_chunk_does_not_close_the_batch():
+    """In the turn that admits a, its 50 tokens count in full and b does not fit; in the next they count 0.7."""
+    s = make(chunked_prefill_size=4, max_total_tokens=83)
+    s.add(request("a", [1] * 4, max_new_tokens=50))
+    s.add(request("b", [2] * 4, max_new_tokens=40))
+    assert len(turn(s, 9).prefill) == 1
+    assert len(turn(s, 9).prefill) == 1
+
+
+def test_the_lowest_free_row_is_taken():
+    s = make(policy="fcfs")
+    for rid in "abcd":
+        s.add(request(rid, [ord(rid)]))
+    turn(s, 9, 9, 9, 9)
+    for rid in "ca":
+        s.abort(rid)
+    for rid in "efg":
+        s.add(request(rid, [ord(rid)]))
+    assert [seq.row for seq in turn(s, 9, 9, 9).prefill] == [0, 2, 4]
+    assert rows(turn(s, 9, 9, 9, 9, 9)) == [1, 3, 0, 2, 4]
+
+
 def test_a_turn_takes_max_prefill_tokens_but_for_a_first_request_that_is_longer():
     s = make(max_prefill_tokens=5, policy="fcfs")
     for rid, n in [("a", 7), ("b", 3), ("c", 2), ("d", 1)]:
@@ -381,6 +412,16 @@ def test_admission_keeps_slots_for_what_is_to_come():
     s.abort("d")
     s.add(request("e", [4] * 10, max_new_tokens=45))
     assert len(turn(s, 1).prefill) == 1
+
+
+def test_decode_turns_let_more_requests_in():
+    """After 300 of 900 tokens the ratio is 0.4: some 240 slots are kept for a, at 0.7 it would be 420 of 699."""
+    s = make(context_length=1000)
+    s.add(request("a", [1], max_new_tokens=900))
+    for _ in range(301):
+        turn(s, 9)
+    s.add(request("b", [2] * 10, max_new_tokens=300))
+    assert len(turn(s, 9).prefill) == 1
 
 
 def test_lpm_admits_what_is_cached_first_and_fcfs_does_not():
