@@ -16,7 +16,6 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 CONNECT_TIMEOUT_MS = 120_000  # the other process may still be importing its modules on a busy machine
-LINGER_MS = 500  # how long a leaving process waits for its last messages to be taken
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,6 @@ class Sender:
     def __init__(self, context: zmq.Context, address: str) -> None:
         self._socket = context.socket(zmq.PUSH)
         self._socket.setsockopt(zmq.SNDHWM, 0)
-        self._socket.setsockopt(zmq.LINGER, LINGER_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL, 10)
         self._encoder = msgspec.msgpack.Encoder()
         self._lock = threading.Lock()
@@ -59,16 +57,15 @@ class Sender:
         with self._lock:
             self._socket.send(data, copy=len(data) < 65536)
 
-    def close(self) -> None:
-        with self._lock:
-            self._socket.close()
-
 
 class Receiver:
     """The PULL end of a channel of messages of one type (a struct class or a tagged union)."""
 
-    def __init__(self, context: zmq.Context, address: str, message_type: Any) -> None:
-        self.socket = context.socket(zmq.PULL)
+    def __init__(
+        self, context: zmq.Context, address: str, message_type: Any, socket_class: type[zmq.Socket] = zmq.Socket
+    ) -> None:
+        """With `zmq.asyncio.Socket` the owner awaits `socket.recv()` and calls `decode` itself."""
+        self.socket = context.socket(zmq.PULL, socket_class=socket_class)
         self.socket.setsockopt(zmq.RCVHWM, 0)
         self.socket.bind(address)
         self.decode = msgspec.msgpack.Decoder(message_type).decode
@@ -87,6 +84,3 @@ class Receiver:
                 messages.append(self.decode(self.socket.recv(zmq.NOBLOCK)))
             except zmq.Again:
                 return messages
-
-    def close(self) -> None:
-        self.socket.close(0)

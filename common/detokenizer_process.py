@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zmq
-
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
 from common.detokenizer import IncrementalDetokenizer
@@ -15,9 +13,8 @@ from common.tokenizer import Tokenizer
 def run_detokenizer_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
     """Works until every replica has sent its last batch."""
     configure_logging(args.log_level, "detokenizer")
-    zmq_context = zmq.Context()
-    receiver = Receiver(zmq_context, endpoints.token_batches, TokenBatch)
-    sender = Sender(zmq_context, endpoints.texts)
+    receiver = Receiver(context.zmq, endpoints.token_batches, TokenBatch)
+    sender = Sender(context.zmq, endpoints.texts)
     detokenizer = IncrementalDetokenizer(Tokenizer(args.model_path).decode)
     context.ready()
 
@@ -28,5 +25,3 @@ def run_detokenizer_process(context: ChildContext, args: EngineArgs, endpoints: 
         texts.last = batch.last
         sender.send(texts)
         replicas_left -= batch.last
-    receiver.close()
-    sender.close()

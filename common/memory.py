@@ -15,8 +15,8 @@ DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 # A pool that a CPU could not fill in any useful time would only delay the start of eviction.
 CPU_DEFAULT_TOKENS = 16384
 
-# Interpreter, torch and the activations of a turn. Measured: 220 MiB beyond weights and written KV after prefills of
-# 600 tokens of SmolLM2; a turn of 2,048 tokens takes some 100 MiB more.
+# Interpreter, torch and the activations of a turn. Measured for SmolLM2 in float32: 220 MiB of anonymous memory beyond
+# weights and written KV after a prefill turn of 2,048 tokens. The rest is room for the peak within a turn.
 RANK_OVERHEAD = 512 << 20
 
 # What is not planned for: allocator rounding, page cache, the other processes of the engine.

@@ -38,10 +38,10 @@ import torch
 
 from common.parallel.shared_memory import SEMAPHORE_BYTES, Semaphore, SharedBuffer
 
-# How often a waiting rank yields the core before it blocks in the kernel. Measured on 2 cores, us per rendezvous:
-# yielding 4.6 against 21 for a futex at T=2, 12 against 29 at T=4, where two ranks share a core. The ranks of one
-# forward reach a collective within tens of us of each other, a yield takes about 0.5 us; a rank that is later than
-# that (another process has its core, or it is idle) is better waited for asleep.
+# How often a waiting rank yields the core before it blocks in the kernel. A bare rendezvous on 2 idle cores takes 4.6 us
+# with yields and 21 with a futex at T=2, 12 and 29 at T=4, where two ranks share a core; an all-reduce of 576 floats at
+# T=2, on cores that others used too, 16 and 30. A yield takes about 1 us: a rank that is later than 200 of them (another
+# process has its core, or it is idle) is better waited for asleep.
 YIELDS_BEFORE_BLOCKING = 200
 
 # A Python int is exchanged as a signed integer of this size, so that 64-bit digests fit whatever their sign.
@@ -102,7 +102,8 @@ class ShmCollectives:
         self._waits = [Semaphore(buffer, (j * size + rank) * SEMAPHORE_BYTES) for j in others]
         raw = torch.frombuffer(buffer.memory, dtype=torch.uint8, offset=size * size * SEMAPHORE_BYTES)
         self._slots = raw.view(2, size, slot_bytes)
-        # Making a view costs about 3 us, and the 60 exchanges of a forward are nearly all of one shape.
+        # The 60 exchanges of a forward are nearly all of one shape, and making its views takes ten times as long as
+        # the rest of an exchange: 56 us against 5, without the wait.
         self._views = lru_cache(maxsize=32)(self._make_views)
         self._count = 0
 
@@ -128,7 +129,7 @@ class ShmCollectives:
         self.all_gather_ints(0)
 
     def close(self) -> None:
-        self._posts = self._waits = []
+        del self._views, self._slots  # a later exchange fails at once instead of hanging
 
     def _pieces(self, x: torch.Tensor, times: int = 1) -> Sequence[torch.Tensor]:
         """Contiguous x [..., n] as views of whole rows, each of at most `times` slots."""

@@ -17,6 +17,7 @@ import traceback
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
+import zmq
 from setproctitle import setproctitle
 
 from common.processes.failures import FIRST_CAUSE_WINDOW, Failure, PeerLost, ProcessFailed, ReadyReport
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG = 1
 # A child whose script builds an Engine without a __main__ guard leaves with this code while importing the script.
 EXIT_NO_MAIN_GUARD = 77
+LINGER_MS = 1000  # how long a leaving process waits for its last messages to be taken
 
 
 class ChildContext:
@@ -37,6 +39,14 @@ class ChildContext:
         self._status = status
         self._status_lock = threading.Lock()
         self._supervisor: Supervisor | None = None
+        self._zmq: zmq.Context | None = None
+
+    @property
+    def zmq(self) -> zmq.Context:
+        """The process's one ZMQ context; when the process leaves, what its sockets still hold is sent."""
+        if self._zmq is None:
+            self._zmq = zmq.Context()
+        return self._zmq
 
     @property
     def supervisor(self) -> Supervisor:
@@ -44,7 +54,7 @@ class ChildContext:
         from common.processes.supervisor import Supervisor  # the two sides know each other
 
         if self._supervisor is None:
-            self._supervisor = Supervisor(self._leave)
+            self._supervisor = Supervisor(self._die)
         return self._supervisor
 
     def ready(self, info: dict[str, Any] | None = None) -> None:
@@ -60,9 +70,19 @@ class ChildContext:
             time.sleep(3 * FIRST_CAUSE_WINDOW)
         cause = f"raised {type(error).__name__}: {error}"
         trace = "".join(traceback.format_exception(error))
-        self._leave(Failure(self.name, os.getpid(), cause, 2 if lost_peer else 1, time.monotonic(), trace))
+        self._die(Failure(self.name, os.getpid(), cause, 2 if lost_peer else 1, time.monotonic(), trace))
 
-    def _leave(self, failure: Failure) -> None:
+    def leave(self) -> None:
+        """The orderly end, after the children's. Does not return: tearing down torch's modules takes a second."""
+        if self._supervisor:
+            self._supervisor.stop()
+        if self._zmq:
+            self._zmq.destroy(linger=LINGER_MS)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    def _die(self, failure: Failure) -> None:
         self._send(failure)
         if self._supervisor:
             self._supervisor.kill()
@@ -92,8 +112,7 @@ def child_main(
         getattr(importlib.import_module(module), function)(context, **kwargs)
     except BaseException as error:  # whatever it is, the parent must hear of it
         context.fail(error)
-    if context._supervisor:
-        context._supervisor.stop()
+    context.leave()
 
 
 def _leave_with_parent() -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from typing import Any
 
 import psutil
@@ -102,8 +102,6 @@ class Supervisor:
     # ------------------------------------------------------------------ the supervisor's thread
 
     def _run(self) -> None:
-        # Children inherit the mask: a ctrl-C that arrives before a child could ignore it must not hit its start-up.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         while not self._closed:
             watched: dict[Any, _Child] = {}
             for child in self._children:
@@ -138,6 +136,10 @@ class Supervisor:
     def _spawn(self, name: str, target: str, kwargs: dict[str, Any], env: dict[str, str]) -> _Child:
         context = multiprocessing.get_context("spawn")
         reader, writer = context.Pipe(duplex=False)
+        # Children inherit the mask: a ctrl-C that arrives before a child can ignore it must not hit its start-up.
+        # Starting the resource tracker, which the first start does, would undo it.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         process = context.Process(target=child_main, args=(name, os.getpid(), target, kwargs, env, writer), name=name)
         process.start()
         # The parent's copy of the writer would keep the pipe open after the child's death and hide it.

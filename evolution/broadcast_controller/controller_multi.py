@@ -30,7 +30,7 @@ class ControllerMulti:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
         self.supervisor = context.supervisor
         self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
-        self.recv_from_tokenizer = Receiver(zmq.Context(), endpoints.requests, Request)
+        self.recv_from_tokenizer = Receiver(context.zmq, endpoints.requests, Request)
         self.queues = []
         self.finished_readers = []
         spawn = multiprocessing.get_context("spawn")

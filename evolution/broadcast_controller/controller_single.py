@@ -5,8 +5,6 @@ from __future__ import annotations
 import multiprocessing
 from multiprocessing.connection import Connection
 
-import zmq
-
 from common.args import EngineArgs
 from common.batch import Turn
 from common.channels import Endpoints, Receiver, Sender
@@ -33,7 +31,7 @@ def run_controller_single_process(
         controller.loop_for_forward()
     else:
         controller.loop_for_forward_planner()
-    controller.close()
+    controller.tp_server.close()
 
 
 class ControllerSingle:
@@ -50,10 +48,9 @@ class ControllerSingle:
         self.supervisor = context.supervisor
         self.queue = queue
         self.send_finished = finished
-        zmq_context = zmq.Context()
-        self.recv_from_tokenizer = None if queue else Receiver(zmq_context, endpoints.requests, Request)
-        self.send_to_detokenizer = Sender(zmq_context, endpoints.token_batches)
-        self.send_to_main = Sender(zmq_context, endpoints.control)
+        self.recv_from_tokenizer = None if queue else Receiver(context.zmq, endpoints.requests, Request)
+        self.send_to_detokenizer = Sender(context.zmq, endpoints.token_batches)
+        self.send_to_main = Sender(context.zmq, endpoints.control)
 
         # The other ranks first, then rank 0 in place: they load side by side.
         group = replica_group(args, endpoints.folder, replica)
@@ -119,10 +116,3 @@ class ControllerSingle:
             self.send_finished.send(output.finished)
         for message in output.control:
             self.send_to_main.send(message)
-
-    def close(self) -> None:
-        if self.recv_from_tokenizer:
-            self.recv_from_tokenizer.close()
-        self.send_to_detokenizer.close()
-        self.send_to_main.close()
-        self.tp_server.close()

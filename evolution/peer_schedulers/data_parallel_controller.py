@@ -28,14 +28,14 @@ class DataParallelController:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
         self.supervisor = context.supervisor
         self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
-        zmq_context = zmq.Context()
         finished = f"ipc://{endpoints.folder}/finished"
-        self.recv_from_tokenizer = Receiver(zmq_context, endpoints.requests, Request)
-        self.recv_finished = Receiver(zmq_context, finished, FinishedCount)
+        self.recv_from_tokenizer = Receiver(context.zmq, endpoints.requests, Request)
+        self.recv_finished = Receiver(context.zmq, finished, FinishedCount)
         addresses = [f"ipc://{endpoints.folder}/replica{replica}.requests" for replica in range(args.dp_size)]
         for replica, address in enumerate(addresses):
             start_replica(args, endpoints, self.supervisor, replica, address, finished)
-        self.workers = [Sender(zmq_context, address) for address in addresses]
+        self.supervisor.wait_ready()
+        self.workers = [Sender(context.zmq, address) for address in addresses]
 
     def event_loop(self) -> None:
         poller = zmq.Poller()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zmq
-
 from common.args import EngineArgs
 from common.batch import Turn
 from common.channels import Endpoints, Receiver, Sender
@@ -26,7 +24,7 @@ def run_scheduler_process(
     finished: str | None,
 ) -> None:
     configure_logging(args.log_level, rank_label(args, replica, rank))
-    scheduler = PeerScheduler(args, endpoints, replica, rank, group, requests, finished)
+    scheduler = PeerScheduler(context, args, endpoints, replica, rank, group, requests, finished)
     context.ready(scheduler.worker.info)
     if args.resolved_scheduling() == "replicated":
         scheduler.event_loop_normal()
@@ -34,12 +32,13 @@ def run_scheduler_process(
         scheduler.event_loop_planner()
     else:
         scheduler.event_loop_executor()
-    scheduler.close()
+    scheduler.worker.close()
 
 
 class PeerScheduler:
     def __init__(
         self,
+        context: ChildContext,
         args: EngineArgs,
         endpoints: Endpoints,
         replica: int,
@@ -51,13 +50,12 @@ class PeerScheduler:
         self.rank = rank
         self.replica = replica
         self.tp_size = args.tp_size
-        context = zmq.Context()
         if rank == 0:
             # Bind before the model loads, so that whoever sends to this rank can connect meanwhile.
-            self.recv_from_tokenizer = Receiver(context, requests, Request)
-            self.send_to_detokenizer = Sender(context, endpoints.token_batches)
-            self.send_to_main = Sender(context, endpoints.control)
-            self.send_to_controller = Sender(context, finished) if finished else None
+            self.recv_from_tokenizer = Receiver(context.zmq, requests, Request)
+            self.send_to_detokenizer = Sender(context.zmq, endpoints.token_batches)
+            self.send_to_main = Sender(context.zmq, endpoints.control)
+            self.send_to_controller = Sender(context.zmq, finished) if finished else None
         self.worker = Worker(args, replica, rank, group)
         if args.tp_size > 1:
             carries = list[Request] if args.resolved_scheduling() == "replicated" else Turn
@@ -113,12 +111,3 @@ class PeerScheduler:
             self.send_to_controller.send(FinishedCount(self.replica, output.finished))
         for message in output.control:
             self.send_to_main.send(message)
-
-    def close(self) -> None:
-        if self.rank == 0:
-            self.recv_from_tokenizer.close()
-            self.send_to_detokenizer.close()
-            self.send_to_main.close()
-            if self.send_to_controller:
-                self.send_to_controller.close()
-        self.worker.close()

@@ -10,7 +10,6 @@ import asyncio
 import queue
 import threading
 
-import zmq
 import zmq.asyncio
 
 from common.args import EngineArgs
@@ -34,7 +33,7 @@ def run_controller_process(context: ChildContext, args: EngineArgs, endpoints: E
 class Controller:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
         self.supervisor = context.supervisor
-        self.recv_from_tokenizer = Receiver(zmq.asyncio.Context(), endpoints.requests, Request)
+        self.recv_from_tokenizer = Receiver(context.zmq, endpoints.requests, Request, zmq.asyncio.Socket)
         self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
         self.lock = threading.Lock()  # the dispatcher's counts are written by every replica thread
         paths = [start_model_processes(args, endpoints, self.supervisor, replica) for replica in range(args.dp_size)]
@@ -92,9 +91,8 @@ class DataParallelWorkerThread(threading.Thread):
 
     async def loop_for_forward(self) -> None:
         model_client = ModelRpcClient(self.args, self.paths)
-        zmq_context = zmq.Context()
-        send_to_detokenizer = Sender(zmq_context, self.endpoints.token_batches)
-        send_to_main = Sender(zmq_context, self.endpoints.control)
+        send_to_detokenizer = Sender(self.context.zmq, self.endpoints.token_batches)
+        send_to_main = Sender(self.context.zmq, self.endpoints.control)
         self.connected.set()
         output = TurnOutput(None, [], 0, busy=False, stop=False)
         while not output.stop:
@@ -107,8 +105,6 @@ class DataParallelWorkerThread(threading.Thread):
             if output.finished:
                 self.finished(self.replica, output.finished)
         model_client.close()
-        send_to_detokenizer.close()
-        send_to_main.close()
 
     def drain(self, wait: bool) -> list[Request]:
         """All that was dispatched to this replica; `wait` blocks this thread, whose loop has nothing else to do."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import zmq
 import zmq.asyncio
 
 from common.args import EngineArgs
@@ -21,7 +20,7 @@ def run_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpo
 
 
 async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
-    router = Router(endpoints)
+    router = Router(context, endpoints)
     if args.tp_size == 1:
         worker = Worker(args, replica=0, rank=0, group=None)
         router.model_client = LocalModelClient(worker)
@@ -37,16 +36,15 @@ async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoin
     receiving.cancel()
     if args.tp_size > 1:
         context.supervisor.expect_exit()
-    router.close()
+    router.model_client.close()
 
 
 class Router:
-    def __init__(self, endpoints: Endpoints) -> None:
+    def __init__(self, context: ChildContext, endpoints: Endpoints) -> None:
         self.model_client: ModelRpcClient | LocalModelClient
-        self.recv_from_tokenizer = Receiver(zmq.asyncio.Context(), endpoints.requests, Request)
-        context = zmq.Context()
-        self.send_to_detokenizer = Sender(context, endpoints.token_batches)
-        self.send_to_main = Sender(context, endpoints.control)
+        self.recv_from_tokenizer = Receiver(context.zmq, endpoints.requests, Request, zmq.asyncio.Socket)
+        self.send_to_detokenizer = Sender(context.zmq, endpoints.token_batches)
+        self.send_to_main = Sender(context.zmq, endpoints.control)
         self.recv_reqs: list[Request] = []
         self.arrived = asyncio.Event()
 
@@ -74,9 +72,3 @@ class Router:
             self.send_to_detokenizer.send(output.tokens)
         for message in output.control:
             self.send_to_main.send(message)
-
-    def close(self) -> None:
-        self.model_client.close()
-        self.recv_from_tokenizer.close()
-        self.send_to_detokenizer.close()
-        self.send_to_main.close()

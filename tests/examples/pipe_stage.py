@@ -9,7 +9,6 @@ import multiprocessing
 from multiprocessing.connection import Connection
 
 import msgspec
-import zmq
 
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
@@ -46,10 +45,9 @@ def run_first(
     group: GroupSpec,
     writers: list[Connection],
 ) -> None:
-    zmq_context = zmq.Context()
-    requests = Receiver(zmq_context, endpoints.requests, Request)
-    tokens = Sender(zmq_context, endpoints.token_batches)
-    control = Sender(zmq_context, endpoints.control)
+    requests = Receiver(context.zmq, endpoints.requests, Request)
+    tokens = Sender(context.zmq, endpoints.token_batches)
+    control = Sender(context.zmq, endpoints.control)
     worker = Worker(args, 0, rank, group)
     context.ready(worker.info)
     stop = False
@@ -64,8 +62,6 @@ def run_first(
             control.send(message)
         stop = output.stop
     worker.close()
-    for end in (requests, tokens, control):
-        end.close()
 
 
 def run_other(context: ChildContext, args: EngineArgs, rank: int, group: GroupSpec, reader: Connection) -> None:

@@ -5,8 +5,6 @@ pytest tests/conformance --stage tests.examples.wrong_stage:launch
 
 from __future__ import annotations
 
-import zmq
-
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
 from common.messages import AbortRequest, GenerateRequest, Request
@@ -21,10 +19,9 @@ def launch(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor) -> No
 
 
 def run(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
-    zmq_context = zmq.Context()
-    requests = Receiver(zmq_context, endpoints.requests, Request)
-    tokens = Sender(zmq_context, endpoints.token_batches)
-    control = Sender(zmq_context, endpoints.control)
+    requests = Receiver(context.zmq, endpoints.requests, Request)
+    tokens = Sender(context.zmq, endpoints.token_batches)
+    control = Sender(context.zmq, endpoints.control)
     worker = Worker(args, 0, 0, None)
     context.ready(worker.info)
     stop = False

@@ -98,7 +98,6 @@ def test_a_long_tmpdir_does_not_break_socket_paths(short_tmp, monkeypatch, conte
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))
     folder = create_run_folder()
-    receiver = Receiver(context, f"ipc://{folder}/replica10.requests", Request)
-    receiver.close()
+    Receiver(context, f"ipc://{folder}/replica10.requests", Request)
     remove_run_folder(folder)
     assert folder.parent == Path("/tmp")
