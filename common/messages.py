@@ -176,3 +176,19 @@ class FinishedCount(msgspec.Struct):
 
     replica: int
     count: int
+
+
+# ------------------------------------------------------------ worker -> its loop (rpyc: rank 0 -> router)
+
+
+class TurnOutput(msgspec.Struct):
+    """What a turn gave, for rank 0 to send: `tokens` to the detokenizer, `control` to main.
+
+    finished: requests that ended since the last output; busy: requests still wait or run; stop: leave the loop.
+    """
+
+    tokens: TokenBatch | None
+    control: list[ControlOut]
+    finished: int
+    busy: bool
+    stop: bool

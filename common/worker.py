@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 
-import msgspec
 import numpy as np
 
 from common.args import EngineArgs
@@ -32,6 +31,7 @@ from common.messages import (
     StatsRequest,
     StopRequest,
     TokenBatch,
+    TurnOutput,
 )
 from common.models.config import ModelConfig, load_config
 from common.parallel.group import GroupSpec, join
@@ -40,19 +40,6 @@ from common.scheduler import Scheduler, SchedulerConfig
 from common.tokenizer import Tokenizer
 
 LOAD_REPORT_INTERVAL = 0.1
-
-
-class TurnOutput(msgspec.Struct):
-    """What a turn gave, for rank 0 to send: `tokens` to the detokenizer, `control` to main.
-
-    finished: requests that ended since the last output; busy: requests still wait or run; stop: leave the loop.
-    """
-
-    tokens: TokenBatch | None
-    control: list[ControlOut]
-    finished: int
-    busy: bool
-    stop: bool
 
 
 class DivergenceError(RuntimeError):

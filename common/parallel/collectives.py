@@ -38,10 +38,10 @@ import torch
 
 from common.parallel.shared_memory import SEMAPHORE_BYTES, Semaphore, SharedBuffer
 
-# How often a waiting rank yields the core before it blocks in the kernel. A bare rendezvous on 2 idle cores takes 4.6 us
-# with yields and 21 with a futex at T=2, 12 and 29 at T=4, where two ranks share a core; an all-reduce of 576 floats at
-# T=2, on cores that others used too, 16 and 30. A yield takes about 1 us: a rank that is later than 200 of them (another
-# process has its core, or it is idle) is better waited for asleep.
+# How often a waiting rank yields the core before it blocks in the kernel. A bare rendezvous on 2 idle cores takes
+# 4.6 us with yields and 21 with a futex at T=2, 12 and 29 at T=4, where two ranks share a core; an all-reduce of 576
+# floats at T=2, on cores that others used too, 16 and 30. A yield takes about 1 us: a rank that is later than 200 of
+# them (another process has its core, or it is idle) is better waited for asleep.
 YIELDS_BEFORE_BLOCKING = 200
 
 # A Python int is exchanged as a signed integer of this size, so that 64-bit digests fit whatever their sign.

@@ -8,12 +8,12 @@ from multiprocessing.connection import Connection
 from common.args import EngineArgs
 from common.batch import Turn
 from common.channels import Endpoints, Receiver, Sender
-from common.messages import Request
+from common.messages import Request, TurnOutput
 from common.parallel.broadcast import MessageBroadcast
 from common.parallel.group import control_group
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_env, rank_label, rank_name, replica_group
-from common.worker import TurnOutput, Worker
+from common.worker import Worker
 
 
 def run_controller_single_process(

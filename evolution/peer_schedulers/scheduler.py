@@ -5,12 +5,12 @@ from __future__ import annotations
 from common.args import EngineArgs
 from common.batch import Turn
 from common.channels import Endpoints, Receiver, Sender
-from common.messages import FinishedCount, Request
+from common.messages import FinishedCount, Request, TurnOutput
 from common.parallel.broadcast import MessageBroadcast
 from common.parallel.group import GroupSpec, control_group
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_label
-from common.worker import TurnOutput, Worker
+from common.worker import Worker
 
 
 def run_scheduler_process(

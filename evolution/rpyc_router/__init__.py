@@ -11,7 +11,8 @@
 
 The router (`router.py`) is one asyncio loop with two tasks:
     receive: append every ZMQ message to recv_reqs
-    forward: swap recv_reqs out; call step on every rank (`model_rpc.py`); wait for all; take rank 0's result;
+    forward: swap recv_reqs out; call step on every rank (`model_client.py` calls `model_server.py`);
+             wait for all; take rank 0's result;
              send the token batch to the detokenizer; with nothing waiting or running, wait for a message: no call
 
 `--scheduling rank0` (the default here): the router calls plan(requests) on rank 0, then execute(plan) on every rank.

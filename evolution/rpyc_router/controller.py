@@ -15,10 +15,9 @@ import zmq.asyncio
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
 from common.dispatch import Dispatcher
-from common.messages import GenerateRequest, Request, StopRequest
+from common.messages import GenerateRequest, Request, StopRequest, TurnOutput
 from common.processes import ChildContext, configure_logging
-from common.worker import TurnOutput
-from evolution.rpyc_router.model_rpc import ModelRpcClient, start_model_processes
+from evolution.rpyc_router.model_client import ModelRpcClient, start_model_processes
 
 
 def run_controller_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import zmq.asyncio
 
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
-from common.messages import Request
+from common.messages import Request, TurnOutput
 from common.processes import ChildContext, configure_logging
-from common.worker import TurnOutput, Worker
-from evolution.rpyc_router.model_rpc import LocalModelClient, ModelRpcClient, start_model_processes
+from evolution.rpyc_router.model_client import ModelRpcClient, start_model_processes
+
+if TYPE_CHECKING:
+    from evolution.rpyc_router.local_model import LocalModelClient
 
 
 def run_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
@@ -22,9 +25,11 @@ def run_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpo
 async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
     router = Router(context, endpoints)
     if args.tp_size == 1:
-        worker = Worker(args, replica=0, rank=0, group=None)
-        router.model_client = LocalModelClient(worker)
-        context.ready(worker.info)
+        # Imported here: it brings torch along, which the router of several ranks does not need.
+        from evolution.rpyc_router.local_model import LocalModelClient
+
+        router.model_client = LocalModelClient(args)
+        context.ready(router.model_client.info)
     else:
         paths = start_model_processes(args, endpoints, context.supervisor, replica=0)
         context.supervisor.wait_ready()

@@ -1,13 +1,8 @@
-"""The remote model: the rpyc server in each rank's process, and the client that the router calls it through.
-
-Payloads are msgpack bytes. Bytes are immutable, so rpyc sends them by value, inside the call itself; a list would
-travel as a reference and be pulled back by the callee, one round trip for each look at it.
-"""
+"""The router's side of the remote model: start the ranks, connect, call all of them, wait for all, take rank 0's."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Callable
 
@@ -16,93 +11,19 @@ import rpyc
 from rpyc.core.channel import Channel
 from rpyc.core.protocol import Connection
 from rpyc.core.stream import SocketStream
-from rpyc.utils.server import OneShotServer
 
 from common.args import EngineArgs
-from common.batch import BatchPlan
 from common.channels import Endpoints
-from common.messages import Request
-from common.parallel.group import GroupSpec
-from common.processes import ChildContext, PeerLost, Supervisor, configure_logging
-from common.ranks import rank_env, rank_label, rank_name, replica_group
-from common.worker import TurnOutput, Worker
+from common.messages import Request, TurnOutput
+from common.processes import PeerLost, Supervisor
+from common.ranks import rank_env, rank_name, replica_group
 
-# rpyc gives up on a synchronous call after 30 s by default, on each side for itself. A rank may load for longer.
+# rpyc gives up on a synchronous call after 30 s by default, on each side for itself. A rank may take longer.
 PROTOCOL_CONFIG = {"sync_request_timeout": None}
 CONNECT_TIMEOUT = 10.0
 
 encode = msgspec.msgpack.encode
-decode_requests = msgspec.msgpack.Decoder(list[Request]).decode
-decode_plan = msgspec.msgpack.Decoder(BatchPlan).decode
 decode_output = msgspec.msgpack.Decoder(TurnOutput).decode
-
-
-# ---------------------------------------------------------------------- the rank's process
-
-
-def run_model_process(
-    context: ChildContext, args: EngineArgs, replica: int, rank: int, group: GroupSpec, socket_path: str
-) -> None:
-    configure_logging(args.log_level, rank_label(args, replica, rank))
-    service = ModelRpcService(context, Worker(args, replica, rank, group))
-    server = UncompressedServer(service, socket_path=socket_path, protocol_config=PROTOCOL_CONFIG)
-    context.ready(service.worker.info)
-    server.start()  # serves the router's connection, and returns when the router closes it
-    service.worker.close()
-
-
-class UncompressedServer(OneShotServer):
-    """One connection, the router's; frames are not compressed, which rpyc's servers offer no setting for."""
-
-    def _serve_client(self, sock: socket.socket, credentials: object) -> None:
-        channel = Channel(SocketStream(sock), compress=False)
-        self._handle_connection(self.service._connect(channel, dict(self.protocol_config)))
-
-
-class ModelRpcService(rpyc.Service):
-    """What the router may call. An exception here ends the process: the supervisor names this rank as the cause."""
-
-    def __init__(self, context: ChildContext, worker: Worker) -> None:
-        self.context = context
-        self.worker = worker
-
-    def exposed_step(self, requests: bytes) -> bytes:
-        """`replicated`: a whole turn."""
-        return self._guarded(lambda: encode(self.worker.step(decode_requests(requests))))
-
-    def exposed_plan(self, requests: bytes) -> bytes:
-        """`rank0`, on rank 0: the encoded plan, or nothing when there is nothing to run."""
-        return self._guarded(lambda: self._plan(requests))
-
-    def exposed_execute(self, plan: bytes) -> bytes:
-        """`rank0`: execute; rank 0 also commits, and returns the output of the turn."""
-        return self._guarded(lambda: self._execute(plan))
-
-    def exposed_output(self) -> bytes:
-        """`rank0`, on rank 0: the output of a turn that had nothing to execute."""
-        return self._guarded(lambda: encode(self.worker.output()))
-
-    def _plan(self, requests: bytes) -> bytes:
-        plan = self.worker.plan(decode_requests(requests))
-        return b"" if plan is None else encode(plan)
-
-    def _execute(self, data: bytes) -> bytes:
-        plan = decode_plan(data)
-        ids = self.worker.execute(plan)
-        if self.worker.rank != 0:
-            return b""
-        self.worker.commit(plan, ids)
-        return encode(self.worker.output())
-
-    def _guarded(self, call: Callable[[], bytes]) -> bytes:
-        try:
-            return call()
-        except Exception as error:
-            self.context.fail(error)
-            raise
-
-
-# ------------------------------------------------------------------------- the router's side
 
 
 def start_model_processes(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor, replica: int) -> list[str]:
@@ -112,7 +33,7 @@ def start_model_processes(args: EngineArgs, endpoints: Endpoints, supervisor: Su
     for rank, path in enumerate(paths):
         supervisor.start(
             rank_name("rpyc", args, replica, rank),
-            "evolution.rpyc_router.model_rpc:run_model_process",
+            "evolution.rpyc_router.model_server:run_model_process",
             {"args": args, "replica": replica, "rank": rank, "group": group, "socket_path": path},
             rank_env(args),
         )
@@ -173,21 +94,6 @@ class ModelRpcClient:
             self._loop.remove_reader(connection.fileno())
             for future in list(self._pending):
                 future.set_exception(PeerLost(f"rank {rank} closed its rpyc connection"))
-
-
-class LocalModelClient:
-    """T = 1 and D = 1: the same worker, called on the router's loop. Nothing else runs there during a step."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-
-    async def step(self, messages: list[Request]) -> TurnOutput:
-        # One pass of the loop, so that the receive task runs between two turns.
-        await asyncio.sleep(0)
-        return self._worker.step(messages)
-
-    def close(self) -> None:
-        self._worker.close()
 
 
 def _settle(future: asyncio.Future, result: rpyc.AsyncResult) -> None:
