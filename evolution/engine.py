@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import os
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import zmq
-from common.tokenizer import Tokenizer
 
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
@@ -33,6 +33,7 @@ from common.messages import (
 )
 from common.processes import Failure, ProcessFailed, ReadyReport, Supervisor, refuse_while_spawning
 from common.run_folder import create_run_folder, remove_run_folder
+from common.tokenizer import Tokenizer
 from evolution.checks import resolve_args
 from evolution.requests import RequestMaker
 from evolution.stages import find_stage
@@ -73,6 +74,7 @@ class Engine:
         self._control_count = 0
         self._last_batches = 0
         self._drained = threading.Event()
+        self._wake = os.eventfd(0)  # ends the receiver thread
         self._closed = False
         self._start()
         atexit.register(self.shutdown)
@@ -203,8 +205,9 @@ class Engine:
         poller = zmq.Poller()
         poller.register(self._texts.socket, zmq.POLLIN)
         poller.register(self._control.socket, zmq.POLLIN)
+        poller.register(self._wake, zmq.POLLIN)
         while not self._closed:
-            poller.poll(200)
+            poller.poll()
             for batch in self._texts.drain(wait=False):
                 self._take_texts(batch)
             for message in self._control.drain(wait=False):
@@ -269,7 +272,9 @@ class Engine:
         if orderly and not pending:
             self._supervisor.stop()
         self._supervisor.kill()
+        os.eventfd_write(self._wake, 1)
         self._receiver.join()
+        os.close(self._wake)
         self._zmq.destroy(linger=0)
         atexit.unregister(self.shutdown)
 

@@ -89,23 +89,24 @@ def join(spec: GroupSpec | None, rank: int) -> Collectives:
     return TorchCollectives(dist.new_group(backend=_torch_backend(spec)), close=dist.destroy_process_group)
 
 
-def control_group(spec: GroupSpec, rank: int, timeout: timedelta = CONTROL_TIMEOUT) -> ProcessGroup:
-    """A gloo group of its own for the control plane's broadcasts: for `torch.distributed.broadcast(..., group=)`.
+def control_group(spec: GroupSpec, rank: int) -> ProcessGroup:
+    """The gloo group of the control plane's broadcasts, for `torch.distributed.broadcast(..., group=)`.
 
-    Every rank of the group must call it, after `join`. A rank that waits in it longer than `timeout` raises
-    RuntimeError.
+    Every rank of the group must call it, after `join`. A rank that waits in a group longer than its timeout raises
+    RuntimeError, and an idle follower waits until somebody sends a request: hence CONTROL_TIMEOUT. It is torch.distributed's default group: each gloo group has a thread that wakes 100 times a second
+    (gloo polls with a timeout of 10 ms), so a group more would show in the idle cost.
     """
-    return _meet(spec, rank).new_group(backend="gloo", timeout=timeout)
+    return _meet(spec, rank).group.WORLD
 
 
 def _meet(spec: GroupSpec, rank: int):
-    """torch.distributed, with its default group of all ranks in place: the others are made from that one."""
+    """torch.distributed, with its default group of all ranks in place: others are made from that one."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # all ranks live on one host: listen nowhere else
     import torch.distributed as dist
 
     if not dist.is_initialized():
         store = dist.FileStore(spec.store_path, spec.size)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=spec.size)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=spec.size, timeout=CONTROL_TIMEOUT)
     return dist
 
 

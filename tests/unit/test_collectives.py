@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from common.parallel.collectives import SingleRank
-from common.parallel.group import GroupSpec, control_group, join
+from common.parallel.group import CONTROL_TIMEOUT, GroupSpec, control_group, join
 from common.parallel.shared_memory import SharedBuffer
 
 ROUNDS = 3000
@@ -87,7 +87,8 @@ def check_shm(spec: GroupSpec, rank: int):
 def check_gloo(spec: GroupSpec, rank: int, shm_barrier) -> None:
     tp = join(spec, rank)
     control = control_group(spec, rank)
-    hasty = control_group(spec, rank, timeout=timedelta(seconds=1))
+    hasty = torch.distributed.new_group(backend="gloo", timeout=timedelta(seconds=1))
+    assert control._get_backend(torch.device("cpu")).options._timeout == CONTROL_TIMEOUT
     shm_barrier()
     if rank == 0:
         Path(spec.store_path).unlink()  # nobody needs it any more
