@@ -93,8 +93,9 @@ def control_group(spec: GroupSpec, rank: int) -> ProcessGroup:
     """The gloo group of the control plane's broadcasts, for `torch.distributed.broadcast(..., group=)`.
 
     Every rank of the group must call it, after `join`. A rank that waits in a group longer than its timeout raises
-    RuntimeError, and an idle follower waits until somebody sends a request: hence CONTROL_TIMEOUT. It is torch.distributed's default group: each gloo group has a thread that wakes 100 times a second
-    (gloo polls with a timeout of 10 ms), so a group more would show in the idle cost.
+    RuntimeError, and an idle follower waits until somebody sends a request: hence CONTROL_TIMEOUT. It is
+    torch.distributed's default group: each gloo group has a thread that wakes 100 times a second (gloo polls with a
+    timeout of 10 ms), so one group more would show in the idle cost.
     """
     return _meet(spec, rank).group.WORLD
 
