@@ -8,11 +8,10 @@ import logging
 import platform
 import sys
 
+from common.args import EngineArgs
 from common.memory import check_memory, default_max_total_tokens
 from common.models.config import ModelConfig, load_config, plan_heads
 from common.models.sources import resolve_model
-
-from common.args import EngineArgs
 from evolution.stages import find_stage, supports
 
 DEFAULT_MAX_RUNNING_REQUESTS = 256

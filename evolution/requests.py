@@ -6,12 +6,12 @@ import hashlib
 from typing import Any
 
 import msgspec
-from common.models.config import ModelConfig
-from common.tokenizer import Tokenizer
 
 from common.args import EngineArgs
 from common.messages import GenerateRequest, ImageData, pack_ids
+from common.models.config import ModelConfig
 from common.sampling_params import check_length, check_token_ids, make_sampling_params
+from common.tokenizer import Tokenizer
 
 
 class RequestMaker:

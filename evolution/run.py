@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 import psutil
-from common.tokenizer import Tokenizer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from common.args import EngineArgs, engine_args_from
 from common.processes import ReadyReport
+from common.tokenizer import Tokenizer
 from evolution import tables
 from evolution.checks import resolve_args
 from evolution.engine import Engine, EngineError

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.tokenizer import Tokenizer
-
 from common.args import EngineArgs
 from common.messages import Request
+from common.tokenizer import Tokenizer
 from common.worker import Worker
 from evolution.checks import resolve_args
 from evolution.requests import RequestMaker
