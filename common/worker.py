@@ -13,6 +13,7 @@ commits; the others are sent its plan and only execute it: they hold no schedule
 
 from __future__ import annotations
 
+import logging
 import time
 
 import numpy as np
@@ -39,7 +40,10 @@ from common.runner import ModelRunner
 from common.scheduler import Scheduler, SchedulerConfig
 from common.tokenizer import Tokenizer
 
+logger = logging.getLogger(__name__)
+
 LOAD_REPORT_INTERVAL = 0.1
+DECODE_LOG_INTERVAL = 40  # turns; 0.4.0's default
 
 
 class DivergenceError(RuntimeError):
@@ -123,7 +127,10 @@ class Worker:
         return self.runner.execute(plan)
 
     def commit(self, plan: BatchPlan, token_ids: np.ndarray) -> None:
+        """Take the sampled ids in; what comes of them waits in `output()`."""
         self.scheduler.commit(plan, token_ids)
+        if self.rank == 0:
+            self._log(plan)
 
     def output(self) -> TurnOutput:
         """What has come out since the last call."""
@@ -158,6 +165,17 @@ class Worker:
 
     def _reply(self, control_id: int, ok: bool, detail: dict) -> None:
         self._control.append(ControlReply(control_id, self.replica, ok, detail))
+
+    def _log(self, plan: BatchPlan) -> None:
+        if not logger.isEnabledFor(logging.INFO) or not (plan.prefill or plan.turn % DECODE_LOG_INTERVAL == 0):
+            return
+        stats = self.scheduler.stats()
+        state = "#running-req: {running}, #queue-req: {waiting}, #free-token: {free_tokens}".format(**stats)
+        if plan.prefill:
+            new = sum(len(seq.input_ids) // 4 for seq in plan.prefill)
+            logger.info("Prefill batch. #new-seq: %d, #new-token: %d, %s", len(plan.prefill), new, state)
+        else:
+            logger.info("Decode batch (each %dth turn is logged). %s", DECODE_LOG_INTERVAL, state)
 
     def _load_report(self) -> list[LoadReport]:
         """The only clock here; it decides nothing but whether figures are published."""

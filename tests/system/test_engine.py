@@ -114,6 +114,23 @@ def test_from_a_script(tmp_path):
     assert result.stderr == ""
 
 
+def test_from_a_notebook(tmp_path):
+    """As in a notebook: `__main__` has no file, cells run inside a running event loop, and there is no guard."""
+    cells = (
+        "import asyncio\n"
+        "async def cell():\n"
+        "    from evolution import Engine\n"
+        "    with Engine(model_path='tiny', tp_size=2, stage='rpyc') as engine:\n"
+        f"        return engine.generate('Hello', {GREEDY})['output_ids']\n"
+        "print(asyncio.run(cell()))\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-"]
+    result = subprocess.run(command, input=cells, capture_output=True, text=True, timeout=60, env=env, check=False)
+    assert result.returncode == 0, result.stderr
+    assert len(json.loads(result.stdout)) == 8
+
+
 def test_a_script_that_forgets_to_shut_down_still_ends(tmp_path):
     script = (
         "from evolution import Engine\n"
@@ -187,9 +204,15 @@ def test_nothing_survives_the_main_process(stage, kill, when):
     before = names_left_on_disk()
     command = [sys.executable, "-m", "evolution", "run", "--stage", stage, "--model-path", "tiny"]
     command += ["--tp-size", "2", "--dp-size", "2", "--num-prompts", "4", "--output-len", "1900"]
-    # A session of its own, so that SIGINT reaches the whole group as ctrl-C in a terminal does.
+    # A session of its own, so that SIGINT reaches the whole group as ctrl-C in a terminal does; SIGINT not ignored,
+    # as it is when the tests themselves run in the background.
     main = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     started = psutil.Process(main.pid)
     wait_for(lambda: len(started.children(recursive=True)) >= (2 if when == "starting" else 7))

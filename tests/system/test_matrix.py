@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evolution import Engine
-from tests.helpers.transformers_reference import PROMPTS
+from experiments.transformers_reference import PROMPTS
 
 DIAGONAL = [
     ("rpyc", 2, 1, "rank0"),

@@ -11,7 +11,7 @@ import pytest
 from common.models.sources import resolve_model
 from common.tokenizer import Tokenizer
 from evolution import Engine
-from tests.helpers import transformers_reference as hf
+from experiments import transformers_reference as hf
 
 NEW_TOKENS = 16
 STAGES = ("rpyc", "broadcast", "peer")

@@ -1,0 +1,31 @@
+"""On a GPU: the same engine, the same tokens in float32. Two ranks on one GPU go through gloo."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from evolution import Engine
+from tests.helpers.reference import Reference
+from tests.helpers.workloads import mixed
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is visible"),
+]
+SETTINGS = {"model_path": "tiny", "max_total_tokens": 2048}
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_float32_tokens_equal_those_of_the_cpu(stage, tp):
+    prompts, params = mixed(12)
+    expected = Reference(**SETTINGS).generate(input_ids=prompts, sampling_params=params)
+    with Engine(stage=stage, tp_size=tp, device="cuda", **SETTINGS) as engine:
+        results = engine.generate(input_ids=prompts, sampling_params=params)
+    assert [result["output_ids"] for result in results] == expected
+
+
+def test_bfloat16_runs():
+    with Engine(model_path="smollm2", device="cuda", dtype="bfloat16", max_total_tokens=4096) as engine:
+        text = engine.generate("The capital of France is", {"max_new_tokens": 8, "temperature": 0})["text"]
+    assert "Paris" in text
