@@ -206,12 +206,15 @@ class Engine:
         poller.register(self._texts.socket, zmq.POLLIN)
         poller.register(self._control.socket, zmq.POLLIN)
         poller.register(self._wake, zmq.POLLIN)
-        while not self._closed:
-            poller.poll()
-            for batch in self._texts.drain(wait=False):
-                self._take_texts(batch)
-            for message in self._control.drain(wait=False):
-                self._take_control(message)
+        try:
+            while not self._closed:
+                poller.poll()
+                for batch in self._texts.drain(wait=False):
+                    self._take_texts(batch)
+                for message in self._control.drain(wait=False):
+                    self._take_control(message)
+        except Exception as error:  # without this thread no caller would ever get an answer
+            self._fail_all(EngineError(f"the main process could not read an answer: {error!r}"))
 
     def _take_texts(self, batch: TextBatch) -> None:
         now = time.perf_counter()

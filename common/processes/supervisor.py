@@ -52,10 +52,16 @@ class Supervisor:
     # ------------------------------------------------------------------ called by the owner
 
     def start(self, name: str, target: str, kwargs: dict[str, Any], env: Mapping[str, str] | None = None) -> None:
-        """Start `target` ("package.module:function"), which gets a `ChildContext` and `kwargs`."""
+        """Start `target` ("package.module:function"), which gets a `ChildContext` and `kwargs`.
+
+        Raises ProcessFailed when another child has ended unasked.
+        """
         future: Future = Future()
-        self._starts.put((lambda: self._spawn(name, target, kwargs, dict(env or {})), future))
-        self._wake_writer.send(None)
+        with self._changed:
+            if self._closed:
+                raise self._refusal(name)
+            self._starts.put((lambda: self._spawn(name, target, kwargs, dict(env or {})), future))
+            self._wake_writer.send(None)
         future.result()
 
     def wait_ready(self, timeout: float | None = None) -> list[ReadyReport]:
@@ -93,9 +99,10 @@ class Supervisor:
         psutil.wait_procs(doomed, timeout=STOP_TIMEOUT)
         for child in self._children:
             child.process.join(STOP_TIMEOUT)
-        self._closed = True
-        with contextlib.suppress(OSError):
-            self._wake_writer.send(None)
+        with self._changed:
+            self._closed = True
+            with contextlib.suppress(OSError):
+                self._wake_writer.send(None)
         if threading.current_thread() is not self._thread:
             self._thread.join(STOP_TIMEOUT)
 
@@ -118,8 +125,14 @@ class Supervisor:
                 self._look(events)
         for child in self._children:
             child.status.close()
-        self._wake_reader.close()
-        self._wake_writer.close()
+        with self._changed:
+            self._wake_reader.close()
+            self._wake_writer.close()
+            while not self._starts.empty():  # asked for while the end was near
+                self._starts.get()[1].set_exception(self._refusal("another process"))
+
+    def _refusal(self, name: str) -> Exception:
+        return ProcessFailed(self._failure) if self._failure else RuntimeError(f"{name}: the supervisor has ended")
 
     def _start_queued(self) -> None:
         with contextlib.suppress(queue.Empty):

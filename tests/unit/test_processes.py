@@ -109,6 +109,15 @@ def test_the_killed_rank_is_named_not_the_peer_that_lost_it(supervisor, watch):
     assert "SIGSEGV" in str(watch.failures[0])
 
 
+def test_no_start_after_a_failure(supervisor, watch):
+    """A launch that is still starting processes when one of them dies must end, not wait."""
+    supervisor.start("evo-three", CHILDREN + "exit_3", {})
+    assert watch.heard.wait(20)
+    supervisor.kill()
+    with pytest.raises(ProcessFailed, match="evo-three"):
+        supervisor.start("evo-late", CHILDREN + "idle", {})
+
+
 def test_an_expected_exit_is_no_failure(supervisor, watch):
     supervisor.expect_exit()
     supervisor.start("evo-leaver", CHILDREN + "leave", {})
