@@ -1,6 +1,7 @@
 """EngineArgs: every setting of the engine, each default stated once. The command line is derived from it.
 
-Names, spellings and defaults are SGLang's where they mean the same.
+Names, spellings and defaults are SGLang's where they mean the same. The log level is not: `run` prints tables, and
+log lines would run through them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class EngineArgs:
     tp_size: int = arg(1, "tensor-parallel ranks per replica", aliases=("--tensor-parallel-size", "--tp"))
     dp_size: int = arg(1, "data-parallel replicas", aliases=("--data-parallel-size", "--dp"))
     scheduling: str | None = arg(
-        None, "who plans a turn; default: rank0 for rpyc, else replicated", choices=("rank0", "replicated")
+        None, "who plans a turn; default: rank0 for rpyc, replicated for the others", choices=("rank0", "replicated")
     )
     device: str = arg("cpu", "where the forward runs", choices=("cpu", "cuda"))
     dtype: str = arg("float32", "weights and activations", choices=("float32", "bfloat16"))
@@ -41,18 +42,12 @@ class EngineArgs:
     stream_interval: int = arg(1, "tokens between two streamed chunks of a request")
     disable_packed_linear: bool = arg(False, "plain F.linear in place of oneDNN-packed weights")
     check_divergence: int = arg(0, "compare the ranks' plan digests every N turns; 0 for never")
-    log_level: str = arg("warning", "python logging level of every process")
-
-    def resolved_scheduling(self) -> str:
-        """rpyc in level lets rank 0 plan, as its router can ask one rank; the others plan on every rank."""
-        return self.scheduling or ("rank0" if self.stage == "rpyc" else "replicated")
+    log_level: str = arg("warning", "python logging level; info, SGLang's default, shows every prefill")
 
 
-def add_engine_args(parser: argparse.ArgumentParser, skip: tuple[str, ...] = ()) -> None:
+def add_engine_args(parser: argparse.ArgumentParser) -> None:
     """One flag per field of EngineArgs; argparse also takes any unambiguous prefix, as it does in SGLang."""
     for f in dataclasses.fields(EngineArgs):
-        if f.name in skip:
-            continue
         flags = ["--" + f.name.replace("_", "-"), *f.metadata["aliases"]]
         if isinstance(f.default, bool):
             parser.add_argument(*flags, dest=f.name, action="store_true", help=f.metadata["help"])

@@ -8,6 +8,8 @@ edge is an error. Nothing is pickled.
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +17,7 @@ import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-CONNECT_TIMEOUT_MS = 120_000  # the other process may still be importing its modules on a busy machine
+CONNECT_TIMEOUT = 120.0  # the other process may still be importing its modules on a busy machine
 
 
 @dataclass(frozen=True)
@@ -36,19 +38,23 @@ class Endpoints:
 class Sender:
     """The PUSH end of a channel. `send` is safe from several threads; it never blocks (no high-water mark)."""
 
-    def __init__(self, context: zmq.Context, address: str) -> None:
+    def __init__(self, context: zmq.Context, address: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Blocks until connected; `meanwhile` is called ten times a second and may raise."""
         self._socket = context.socket(zmq.PUSH)
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.RECONNECT_IVL, 10)
         self._encoder = msgspec.msgpack.Encoder()
         self._lock = threading.Lock()
-        self._connect(address)
+        self._connect(address, meanwhile)
 
-    def _connect(self, address: str) -> None:
+    def _connect(self, address: str, meanwhile: Callable[[], None]) -> None:
         monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         self._socket.connect(address)
-        if not monitor.poll(CONNECT_TIMEOUT_MS):
-            raise TimeoutError(f"nobody listens on {address} after {CONNECT_TIMEOUT_MS // 1000} s")
+        deadline = time.monotonic() + CONNECT_TIMEOUT
+        while not monitor.poll(100):
+            meanwhile()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nobody listens on {address} after {CONNECT_TIMEOUT:.0f} s")
         recv_monitor_message(monitor)
         self._socket.disable_monitor()
 

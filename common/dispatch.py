@@ -1,8 +1,8 @@
 """Which replica gets the next request. One dispatcher serves all three stages; it does no I/O.
 
 `round_robin` takes turns. `shortest_queue` takes the replica with the least outstanding work (dispatched and not yet
-finished), ties in rotation. In 0.1.17 and 0.2.0 "queue" meant the undrained backlog, with ties to the lowest id: at
-one request a second replica 0 of 4 received 90% of the traffic.
+finished), ties in rotation. In 0.1.17 and 0.2.0 "queue" meant the undrained backlog, with ties to the lowest id. In a
+simulation of that with requests of 5 s, one arriving each second, replica 0 of 4 gets 90% of them.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ def default_max_total_tokens(
 ) -> int:
     """The KV pool of a replica, in tokens, for the memory that is free now; at least 1, so that `check_memory` can say
     what is missing. On a CPU at most CPU_DEFAULT_TOKENS, or one context where that is longer."""
-    fits = _tokens_that_fit(config, tp_size, dp_size, dtype, device)
+    # A tenth is left: the check that follows, or the next engine's, may find a little less memory free.
+    fits = _tokens_that_fit(config, tp_size, dp_size, dtype, device) * 9 // 10
     if device == "cpu":
         fits = min(fits, max(CPU_DEFAULT_TOKENS, context_length))
     return max(1, fits)

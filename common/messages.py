@@ -91,7 +91,6 @@ class StopRequest(msgspec.Struct, tag="stop"):
     id: int
 
 
-Control = Union[AbortRequest, FlushRequest, StatsRequest, StopRequest]
 Request = Union[GenerateRequest, AbortRequest, FlushRequest, StatsRequest, StopRequest]
 
 

@@ -15,7 +15,7 @@ def threads_per_rank(args: EngineArgs) -> int:
 
 
 def rank_env(args: EngineArgs) -> dict[str, str]:
-    """Fixed before the process imports torch, since OpenMP reads it once, when it is loaded.
+    """Fixed before the process starts, since OpenMP reads it once, when torch is imported.
 
     OpenMP's threads spin between two parallel regions, by default for milliseconds: on busy cores that starves the
     other ranks (a decode step of SmolLM2 with 2 threads took 455 ms, with a bounded spin 151).

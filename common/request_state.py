@@ -92,14 +92,15 @@ class RequestState:
         return chunk
 
 
-def finish_reason(state: RequestState, decode_text: Callable[[list[int]], str] | None) -> FinishReason | None:
+def finish_reason(state: RequestState, decode_text: Callable[[list[int], bool], str] | None) -> FinishReason | None:
     """Whether the token appended last ends the request. A stop goes before the length, as in OpenAI's API: that the
     last token allowed is also an end of text is news, that it is the last is not."""
     token = state.output[-1]
     if token in state.stop_ids:
         return FinishReason("stop", token)
     if state.sampling.stop:
-        found = find_stop(decode_text(state.output[-state.stop_window :]), state.sampling.stop)
+        tail = decode_text(state.output[-state.stop_window :], state.sampling.skip_special_tokens)
+        found = find_stop(tail, state.sampling.stop)
         if found is not None:
             return FinishReason("stop", found[1])
     if state.remaining == 0:

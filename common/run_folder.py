@@ -13,8 +13,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import psutil
-
 PREFIX = "evo-run-"
 # sockaddr_un holds 107 bytes of path and a NUL; a run folder's name takes at most 40 bytes, its files' names 24.
 LONGEST_BASE = 107 - 24 - 40 - 2
@@ -27,7 +25,7 @@ def create_run_folder() -> Path:
         base = Path("/tmp")
     _sweep(base)
     pid = os.getpid()
-    started = int(psutil.Process(pid).create_time() * 100)
+    started = _start_ticks(pid)
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{pid}-{started}-", dir=base))
 
 
@@ -37,7 +35,7 @@ def remove_run_folder(folder: Path) -> None:
 
 def _sweep(base: Path) -> None:
     for folder in sorted(base.glob(f"{PREFIX}*-*-*")):
-        with contextlib.suppress(OSError, ValueError, psutil.Error):
+        with contextlib.suppress(OSError, ValueError):
             if folder.lstat().st_uid == os.getuid() and not _owner_lives(folder.name):
                 remove_run_folder(folder)
 
@@ -45,6 +43,12 @@ def _sweep(base: Path) -> None:
 def _owner_lives(name: str) -> bool:
     pid, started = (int(part) for part in name.removeprefix(PREFIX).split("-")[:2])
     try:
-        return abs(int(psutil.Process(pid).create_time() * 100) - started) <= 1
-    except psutil.NoSuchProcess:
+        return _start_ticks(pid) == started
+    except OSError:
         return False
+
+
+def _start_ticks(pid: int) -> int:
+    """Clock ticks between boot and the start of a process: with the pid its identity, whatever the wall clock does."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    return int(after_name.split()[19])

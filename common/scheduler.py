@@ -1,7 +1,8 @@
 """Scheduler (the planner): which requests run in the next turn, and what becomes of the tokens they produce.
 
 Pure CPU: no clock, no I/O, no randomness. The same calls give the same plans on any rank: that is what lets every
-rank of a replica plan for itself. The rules are those of SGLang 0.4.0's normal loop:
+rank of a replica plan for itself. The rules follow SGLang 0.4.0's normal loop, but for two of retraction (`_retract`):
+the victims wait in front of the queue, where 0.4.0 put them at its end, and the margin is less than its flat 20 steps.
 
 - A turn is a prefill if anything can be admitted, else one decode step of all that runs.
 - A prompt longer than the chunk is prefilled over several turns. One such request is in flight at a time; its next
@@ -30,8 +31,8 @@ from common.scheduler_config import SchedulerConfig
 
 
 class Scheduler:
-    def __init__(self, config: SchedulerConfig, decode_text: Callable[[list[int]], str] | None) -> None:
-        """decode_text turns token ids into text; only stop strings need it."""
+    def __init__(self, config: SchedulerConfig, decode_text: Callable[[list[int], bool], str] | None) -> None:
+        """decode_text(ids, skip_special_tokens) turns token ids into text; only stop strings need it."""
         self.config = config
         self.kv = KvCache(config.max_total_tokens, config.radix)
         self.retraction_count = 0

@@ -17,6 +17,7 @@ import logging
 import time
 
 import numpy as np
+import torch
 
 from common.args import EngineArgs
 from common.batch import BatchPlan
@@ -36,6 +37,7 @@ from common.messages import (
 )
 from common.models.config import ModelConfig, load_config
 from common.parallel.group import GroupSpec, join
+from common.ranks import threads_per_rank
 from common.runner import ModelRunner
 from common.scheduler import Scheduler, SchedulerConfig
 from common.tokenizer import Tokenizer
@@ -55,6 +57,7 @@ class Worker:
         """Loads the model shard of `rank` and meets the other ranks of `group` (None: a single rank)."""
         self.replica = replica
         self.rank = rank
+        torch.set_num_threads(threads_per_rank(args))
         config = load_config(args.model_path)
         self.tp = join(group, rank)
         # The budget is the minimum over the ranks, so that all of them admit and retract alike.
@@ -69,7 +72,7 @@ class Worker:
             device=args.device,
             packed=not args.disable_packed_linear,
         )
-        plans = args.resolved_scheduling() == "replicated" or rank == 0
+        plans = args.scheduling == "replicated" or rank == 0
         self.scheduler = self._make_scheduler(args, config, total) if plans else None
         self.info = {"max_total_tokens": total}
         self._check_every = args.check_divergence
@@ -158,7 +161,7 @@ class Worker:
             ok, detail = self.scheduler.flush()
             self._reply(message.id, ok, {"reason": detail} if detail else {})
         elif isinstance(message, StatsRequest):
-            self._reply(message.id, True, {**self.scheduler.stats(), "plan_digest": f"{self._digest.value:016x}"})
+            self._reply(message.id, True, self.scheduler.stats())
         elif isinstance(message, StopRequest):
             self._stop = True
             self._reply(message.id, True, {})
@@ -180,7 +183,7 @@ class Worker:
     def _load_report(self) -> list[LoadReport]:
         """The only clock here; it decides nothing but whether figures are published."""
         now = time.monotonic()
-        if now < self._next_load_report:
+        if now < self._next_load_report and self.busy:  # what an idle engine said last holds until it works again
             return []
         self._next_load_report = now + LOAD_REPORT_INTERVAL
         stats = self.scheduler.stats()

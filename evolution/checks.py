@@ -12,7 +12,7 @@ from common.args import EngineArgs
 from common.memory import check_memory, default_max_total_tokens
 from common.models.config import ModelConfig, load_config, plan_heads
 from common.models.sources import resolve_model
-from evolution.stages import find_stage, supports
+from evolution.stages import default_scheduling, find_stage, supports
 
 DEFAULT_MAX_RUNNING_REQUESTS = 256
 
@@ -26,8 +26,9 @@ def check_platform() -> None:
         raise ValueError(f"this runs on Python 3.11 and 3.12, not on {here}")
 
 
-def resolve_args(args: EngineArgs) -> tuple[EngineArgs, ModelConfig]:
-    """The same settings with everything filled in (model folder, KV pool, context length), and the model's config.
+def resolve_args(args: EngineArgs, measure_memory: bool = True) -> tuple[EngineArgs, ModelConfig]:
+    """The same settings with everything filled in (scheduling, model folder, KV pool, context length), and the
+    model's config. Without `measure_memory` the default pool is not sized: nothing is going to be started.
 
     Raises ValueError of one line for whatever cannot work.
     """
@@ -35,12 +36,11 @@ def resolve_args(args: EngineArgs) -> tuple[EngineArgs, ModelConfig]:
     find_stage(args.stage)
     _check_ranges(args)
     _check_choices(args)
+    scheduling = args.scheduling or default_scheduling(args.stage)
     if args.dp_size > 1 and "dp" not in supports(args.stage):
         raise ValueError(f"stage {args.stage!r} has no data parallelism: use --dp-size 1")
-    if args.resolved_scheduling() == "rank0" and "rank0" not in supports(args.stage):
+    if scheduling == "rank0" and "rank0" not in supports(args.stage):
         raise ValueError(f"stage {args.stage!r} cannot plan on rank 0 alone: use --scheduling replicated")
-    if args.device == "cuda" and not _cuda_devices():
-        raise ValueError("--device cuda: no NVIDIA GPU is visible; --device cpu works here")
 
     folder = resolve_model(args.model_path)
     config = load_config(folder)
@@ -50,16 +50,22 @@ def resolve_args(args: EngineArgs) -> tuple[EngineArgs, ModelConfig]:
         raise ValueError(
             f"--context-length {context_length} is longer than the model's {config.max_position_embeddings}"
         )
-    total = args.max_total_tokens or default_max_total_tokens(
-        config, args.tp_size, args.dp_size, args.dtype, args.device, context_length
-    )
-    check_memory(config, args.tp_size, args.dp_size, args.dtype, args.device, total)
+    total = args.max_total_tokens
+    if measure_memory:
+        if args.device == "cuda" and not _cuda_devices():
+            raise ValueError("--device cuda: no NVIDIA GPU is visible; --device cpu works here")
+        shape = (config, args.tp_size, args.dp_size, args.dtype, args.device)
+        total = total or default_max_total_tokens(*shape, context_length)
+        check_memory(*shape, total)
+    total = total or context_length
     filled = dataclasses.replace(
         args,
+        scheduling=scheduling,
         model_path=str(folder),
         context_length=min(context_length, total),
         max_total_tokens=total,
-        max_running_requests=args.max_running_requests or min(DEFAULT_MAX_RUNNING_REQUESTS, total),
+        # A request holds at least one KV slot, so more rows than slots could never be used.
+        max_running_requests=min(args.max_running_requests or DEFAULT_MAX_RUNNING_REQUESTS, total),
     )
     return filled, config
 

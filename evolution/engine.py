@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import os
+import queue
 import threading
 import time
 from collections.abc import Iterator
@@ -39,7 +40,8 @@ from evolution.requests import RequestMaker
 from evolution.stages import find_stage
 from evolution.streams import Stream
 
-CONTROL_TIMEOUT = 10.0
+CONTROL_TIMEOUT = 60.0  # a rank answers between two turns, and a long prefill on a CPU takes its time
+STOP_TIMEOUT = 10.0
 
 
 class EngineError(RuntimeError):
@@ -65,7 +67,7 @@ class Engine:
         self.make_requests = RequestMaker(self.args, self.model_config, self.tokenizer)
         self.processes: list[ReadyReport] = []
         self.load: dict[int, LoadReport] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._streams: dict[str, Stream] = {}
         self._replies: dict[int, list[ControlReply]] = {}
         self._replied = threading.Condition(self._lock)
@@ -75,7 +77,8 @@ class Engine:
         self._last_batches = 0
         self._drained = threading.Event()
         self._wake = os.eventfd(0)  # ends the receiver thread
-        self._closed = False
+        self._closing = False  # shutdown has begun
+        self._closed = False  # nothing that ends from now on is a failure
         self._start()
         atexit.register(self.shutdown)
 
@@ -95,7 +98,7 @@ class Engine:
             )
             launch(self.args, endpoints, self._supervisor)
             self.processes = self._supervisor.wait_ready()
-            self._requests = Sender(self._zmq, endpoints.requests)
+            self._requests = Sender(self._zmq, endpoints.requests, meanwhile=self._supervisor.raise_failure)
         except ProcessFailed as error:
             self._abandon_start()
             raise EngineError(f"the engine could not start: {error}") from None
@@ -111,9 +114,10 @@ class Engine:
         self._receiver.start()
 
     def _abandon_start(self) -> None:
-        self._closed = True
+        self._closing = self._closed = True
         self._supervisor.kill()
         self._zmq.destroy(linger=0)
+        os.close(self._wake)
 
     # ------------------------------------------------------------------ generate
 
@@ -132,33 +136,38 @@ class Engine:
         cumulative, and with a list of prompts each carries its `index`.
         """
         single, requests = self.make_requests(prompt, sampling_params, input_ids, image_data, stream)
-        streams = self.submit(requests)
         if stream:
-            return self._stream_results(streams, single)
+            return self._stream_results(requests, single)
+        streams = self.submit(requests)
         results = [s.result() for s in streams]
         return results[0] if single else results
 
-    def submit(self, requests: list[GenerateRequest]) -> list[Stream]:
-        """Hand requests over; returns a Stream for each, whose clock starts here."""
+    def submit(self, requests: list[GenerateRequest], inbox: queue.SimpleQueue | None = None) -> list[Stream]:
+        """Hand requests over; returns a Stream for each, whose clock starts here. They may share an `inbox`."""
         streams = []
         for request in requests:
             with self._lock:
-                if self._failure:
-                    raise EngineError(str(self._failure))
+                self._raise_failure()
                 request.rid = f"r{self._request_count}"
                 self._request_count += 1
-                stream = Stream(request.rid, time.perf_counter())
+                stream = Stream(request.rid, time.perf_counter(), inbox)
                 self._streams[request.rid] = stream
-            self._requests.send(request)
+                self._requests.send(request)
             streams.append(stream)
         return streams
 
-    def _stream_results(self, streams: list[Stream], single: bool) -> Iterator[dict]:
-        if single:
-            yield from streams[0].results()
-            return
-        for index, result in Stream.merge(streams):
-            yield {"index": index, **result}
+    def _stream_results(self, requests: list[GenerateRequest], single: bool) -> Iterator[dict]:
+        """Requests are handed over when the first result is asked for, and aborted when the caller stops asking."""
+        streams = self.submit(requests, queue.SimpleQueue())
+        try:
+            for index, result in Stream.merge(streams):
+                yield result if single else {"index": index, **result}
+        finally:
+            # Nobody waits for the replies: this may be a garbage collection on whatever thread.
+            with self._lock:
+                for stream in streams:
+                    if not stream.done.is_set() and not self._failure:
+                        self._requests.send(AbortRequest(self._next_control_id(), stream.rid))
 
     # ------------------------------------------------------------------ control
 
@@ -182,22 +191,23 @@ class Engine:
 
     def _ask(self, message: AbortRequest | FlushRequest | StatsRequest | StopRequest) -> list[ControlReply]:
         """Send a control message and add up the replies: exactly one from each replica."""
-        with self._lock:
-            if self._failure:
-                raise EngineError(str(self._failure))
-            self._replies[message.id] = []
-        self._requests.send(message)
         with self._replied:
+            self._raise_failure()
+            self._replies[message.id] = []
+            self._requests.send(message)
             done = self._replied.wait_for(
                 lambda: self._failure or len(self._replies[message.id]) == self.args.dp_size, CONTROL_TIMEOUT
             )
             replies = self._replies.pop(message.id)
-            if self._failure:
-                raise EngineError(str(self._failure))
+            self._raise_failure()
         if not done:
             missing = sorted(set(range(self.args.dp_size)) - {reply.replica for reply in replies})
             raise TimeoutError(f"no reply from replica(s) {', '.join(map(str, missing))} in {CONTROL_TIMEOUT:.0f} s")
         return replies
+
+    def _raise_failure(self) -> None:
+        if self._failure:
+            raise EngineError(str(self._failure))
 
     # ------------------------------------------------------------------ the receiver thread
 
@@ -256,23 +266,26 @@ class Engine:
             stream.fail(EngineError(str(error)))
 
     def shutdown(self, kill: bool = False) -> None:
-        """Stop all processes: asked to leave together, or killed at once with `kill`. Safe to call twice."""
+        """Stop all processes: asked to leave together, or killed at once with `kill` or while requests are pending.
+
+        Pending calls raise EngineError. Safe to call twice and from several threads.
+        """
         with self._lock:
-            if self._closed:
+            if self._closing:
                 return
-            orderly = not kill and self._failure is None
-            pending = bool(self._streams)
-        if orderly and not pending:
+            self._closing = True
+            orderly = not kill and self._failure is None and not self._streams
+        if orderly:
             self._supervisor.expect_exit()
             try:
                 self._ask(StopRequest(self._next_control_id()))
-                self._drained.wait(CONTROL_TIMEOUT)
+                self._drained.wait(STOP_TIMEOUT)
             except (EngineError, TimeoutError):
                 orderly = False
         self._closed = True
         if self._failure is None:
             self._fail_all(EngineError("the engine was shut down"))
-        if orderly and not pending:
+        if orderly:
             self._supervisor.stop()
         self._supervisor.kill()
         os.eventfd_write(self._wake, 1)

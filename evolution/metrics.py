@@ -21,9 +21,11 @@ from evolution.streams import Stream
 
 @dataclass(frozen=True)
 class Samples:
-    """Raw samples in seconds; `itl` and `chunk_gaps` hold all requests' gaps in one list."""
+    """Raw samples in seconds. `ttfts`, `itls` and `chunk_gaps` have an entry per request (a TTFT of 0.0 where there
+    are no tokens, as bench_serving writes it); the other lists leave such requests out."""
 
     ttft: list[float]
+    ttfts: list[float]
     itl: list[float]
     tpot: list[float]
     e2e: list[float]
@@ -34,16 +36,18 @@ class Samples:
 
 
 def collect(streams: list[Stream]) -> Samples:
-    """Samples of finished streams. A request without tokens counts in no latency but TTFT's absence."""
-    ttft, tpot, e2e, itls, chunk_gaps = [], [], [], [], []
+    """Samples of finished streams. A request that asked for no tokens has no latencies."""
+    ttft, ttfts, tpot, e2e, itls, chunk_gaps = [], [], [], [], [], []
     for stream in streams:
         if not stream.arrivals:
             itls.append([])
             chunk_gaps.append([])
+            ttfts.append(0.0)
             continue
         first, last = stream.arrivals[0][0], stream.arrivals[-1][0]
         tokens = sum(count for _, count in stream.arrivals)
         ttft.append(first - stream.started)
+        ttfts.append(first - stream.started)
         e2e.append(last - stream.started)
         if tokens > 1:
             tpot.append((last - first) / (tokens - 1))
@@ -56,6 +60,7 @@ def collect(streams: list[Stream]) -> Samples:
     ends = [stream.arrivals[-1][0] for stream in streams if stream.arrivals]
     return Samples(
         ttft,
+        ttfts,
         [gap for gaps in itls for gap in gaps],
         tpot,
         e2e,

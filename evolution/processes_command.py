@@ -8,14 +8,15 @@ from rich.console import Console
 from rich.tree import Tree
 
 from common.args import engine_args_from
+from common.process_tree import ProcessNode
 from evolution.checks import resolve_args
-from evolution.stages import STAGES, ProcessNode, process_tree
+from evolution.stages import STAGES, process_tree
 
 
 def processes_command(options: argparse.Namespace) -> int:
     console = Console()
     for stage in list(STAGES) if options.stage == "all" else [options.stage]:
-        args, _ = resolve_args(engine_args_from(options, stage=stage))
+        args, _ = resolve_args(engine_args_from(options, stage=stage), measure_memory=False)
         root = process_tree(args)
         count = len(root.walk())
         console.print(f"{stage}: {count} processes at --tp-size {args.tp_size} --dp-size {args.dp_size}")

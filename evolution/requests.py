@@ -63,9 +63,10 @@ class RequestMaker:
 def _listed(input_ids: Any) -> tuple[bool, list[list[int]]]:
     if not isinstance(input_ids, (list, tuple)) or not input_ids:
         raise ValueError("input_ids must be a non-empty list of token ids, or a list of such lists")
-    if isinstance(input_ids[0], (list, tuple)):
-        return False, [list(ids) for ids in input_ids]
-    return True, [list(input_ids)]
+    nested = [isinstance(ids, (list, tuple)) for ids in input_ids]
+    if any(nested) and not all(nested):
+        raise ValueError("input_ids mixes token ids and lists of token ids: give one or the other")
+    return (False, [list(ids) for ids in input_ids]) if all(nested) else (True, [list(input_ids)])
 
 
 def _per_prompt(name: str, value: Any, count: int) -> list[Any]:

@@ -18,7 +18,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from common.args import EngineArgs, engine_args_from
 from common.processes import ReadyReport
 from common.tokenizer import Tokenizer
-from evolution import tables
 from evolution.checks import resolve_args
 from evolution.engine import Engine, EngineError
 from evolution.environment import environment
@@ -26,6 +25,7 @@ from evolution.metrics import Samples, collect, summary
 from evolution.requests import RequestMaker
 from evolution.stages import STAGES
 from evolution.workload import Workload, make_workload
+from report import tables
 
 WARM_UP_TOKENS = 4
 
@@ -51,8 +51,8 @@ def run_command(options: argparse.Namespace) -> int:
         args, config = resolve_args(engine_args_from(options, stage=stage))
         maker = RequestMaker(args, config, Tokenizer(args.model_path))
         prepared.append((args, make_workload(options, maker)))
-    if options.json and not Path(options.json).resolve().parent.is_dir():
-        raise ValueError(f"--json {options.json}: no such folder")
+    if options.json:
+        _check_writable(options.json)
 
     results = []
     for args, workload in prepared:
@@ -72,7 +72,16 @@ def run_command(options: argparse.Namespace) -> int:
         lines = [msgspec.json.encode(result_record(result)).decode() for result in results]
         Path(options.json).write_text("\n".join(lines) + "\n")
         console.print(f"results: {options.json}")
-    return 0
+    return 0 if tables.tokens_identical(results) else 1
+
+
+def _check_writable(path: str) -> None:
+    """Before the run, not after it."""
+    try:
+        with Path(path).open("a"):
+            pass
+    except OSError as error:
+        raise ValueError(f"--json {path}: {error.strerror}") from None
 
 
 def run_stage(args: EngineArgs, workload: Workload, console: Console) -> RunResult:
@@ -82,7 +91,7 @@ def run_stage(args: EngineArgs, workload: Workload, console: Console) -> RunResu
         engine = Engine(**{name: getattr(args, name) for name in args.__dataclass_fields__})
     startup_seconds = time.perf_counter() - began
     with engine:
-        _warm_up(engine, workload)
+        _warm_up(engine)
         pids = _pids(engine.processes)
         before = {key: _cpu_seconds(key[1]) for key in pids}
         streams = _send(engine, workload, console)
@@ -92,9 +101,12 @@ def run_stage(args: EngineArgs, workload: Workload, console: Console) -> RunResu
     return RunResult(args, workload, collect(streams), outputs, processes, cpu, startup_seconds)
 
 
-def _warm_up(engine: Engine, workload: Workload) -> None:
-    """One short request, so that the first measured one does not pay for lazy initialisation."""
-    engine.generate(input_ids=[0] * 4, sampling_params={"max_new_tokens": WARM_UP_TOKENS, "temperature": 0})
+def _warm_up(engine: Engine) -> None:
+    """A short request for every replica, so that no measured one pays for lazy initialisation. (With round robin the
+    next request goes to replica 0 again; a least-loaded one, too, as nothing is outstanding.)"""
+    new_tokens = min(WARM_UP_TOKENS, engine.args.context_length - 1)
+    params = {"max_new_tokens": new_tokens, "temperature": 0, "ignore_eos": True}
+    engine.generate(input_ids=[[0]] * engine.args.dp_size, sampling_params=params)
     engine.flush_cache()
 
 
@@ -153,7 +165,7 @@ def result_record(result: RunResult) -> dict[str, Any]:
         "concurrency": sum(samples.e2e) / duration if duration else None,
         "input_lens": input_lens,
         "output_lens": output_lens,
-        "ttfts": samples.ttft,
+        "ttfts": samples.ttfts,
         "itls": samples.itls,
         "generated_texts": [output["text"] for output in result.outputs],
         "errors": [""] * len(result.outputs),
@@ -170,7 +182,7 @@ def result_record(result: RunResult) -> dict[str, Any]:
                 {"name": name, "pid": pid, "seconds": seconds} for (name, pid), seconds in result.cpu_seconds.items()
             ],
             "startup_seconds": result.startup_seconds,
-            "scheduling": args.resolved_scheduling(),
+            "scheduling": args.scheduling,
             "environment": environment(args),
         },
     }

@@ -1,36 +1,25 @@
 """Finding a stage: one of the three, or `package.module:launch` of a user's own.
 
 A stage is one function, `launch(args, endpoints, supervisor)`, which starts the processes of the middle corner. Its
-module may also hold `SUPPORTS`, a set of words out of {"dp", "rank0"}, and `process_tree(args)`.
+module may also hold `SUPPORTS`, a set of words out of {"dp", "rank0"}; `DEFAULT_SCHEDULING`, "replicated" unless it
+says otherwise; `process_tree(args)`, the processes it would start; and `notes(args)`, what a reader of its figures
+must know.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import ModuleType
 
 from common.args import EngineArgs
+from common.process_tree import ProcessNode
 
 STAGES = {
     "rpyc": "evolution.rpyc_router:launch",
     "broadcast": "evolution.broadcast_controller:launch",
     "peer": "evolution.peer_schedulers:launch",
 }
-
-
-@dataclass(frozen=True)
-class ProcessNode:
-    """A process that a stage would start: its name, what it holds, the channels it listens on, its children."""
-
-    name: str
-    holds: str
-    channels: tuple[str, ...] = ()
-    children: list[ProcessNode] = field(default_factory=list)
-
-    def walk(self) -> list[ProcessNode]:
-        return [self, *(node for child in self.children for node in child.walk())]
 
 
 def find_stage(stage: str) -> tuple[Callable, ModuleType]:
@@ -41,8 +30,8 @@ def find_stage(stage: str) -> tuple[Callable, ModuleType]:
     module_name, function = path.split(":", 1)
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ValueError(f"stage {stage!r}: {error}") from error
+    except Exception as error:  # whatever a user's module does when it is imported
+        raise ValueError(f"stage {stage!r} cannot be imported: {type(error).__name__}: {error}") from error
     launch = getattr(module, function, None)
     if not callable(launch):
         raise ValueError(f"stage {stage!r}: {module_name} has no function {function!r}")
@@ -52,6 +41,15 @@ def find_stage(stage: str) -> tuple[Callable, ModuleType]:
 def supports(stage: str) -> frozenset[str]:
     """What a stage can do beyond TP, abort and flush: "dp", "rank0"."""
     return frozenset(getattr(find_stage(stage)[1], "SUPPORTS", ()))
+
+
+def default_scheduling(stage: str) -> str:
+    return getattr(find_stage(stage)[1], "DEFAULT_SCHEDULING", "replicated")
+
+
+def notes(args: EngineArgs) -> list[str]:
+    module = find_stage(args.stage)[1]
+    return module.notes(args) if hasattr(module, "notes") else []
 
 
 def process_tree(args: EngineArgs) -> ProcessNode:

@@ -15,80 +15,64 @@ class Stream:
 
     started    when the request was handed over
     arrivals   (time, new tokens) of each chunk that brought tokens
+    done       set once the request has finished or failed
+
+    Chunks wait in `inbox`, which several streams may share to be read in the order of arrival (`merge`).
     """
 
-    def __init__(self, rid: str, started: float) -> None:
+    def __init__(self, rid: str, started: float, inbox: queue.SimpleQueue | None = None) -> None:
         self.rid = rid
         self.started = started
         self.arrivals: list[tuple[float, int]] = []
         self.done = threading.Event()
-        self._queue: queue.SimpleQueue = queue.SimpleQueue()
+        self._inbox = inbox or queue.SimpleQueue()
         self._text = ""
         self._ids: list[int] = []
-        self._finished_at = started
+        self._last: dict[str, Any] | Exception | None = None  # what ended it, once it was read
 
     # ------------------------------------------------------------------ the receiver thread
 
     def add(self, now: float, chunk: TextChunk) -> None:
         if chunk.new_ids:
             self.arrivals.append((now, len(chunk.new_ids)))
-        self._finished_at = now
-        self._queue.put(chunk)
+        self._inbox.put((self, now, chunk))
         if chunk.finish:
             self.done.set()
 
     def fail(self, error: Exception) -> None:
-        self._queue.put(error)
+        self._inbox.put((self, 0.0, error))
         self.done.set()
 
     # ------------------------------------------------------------------ the caller
 
     def results(self) -> Iterator[dict[str, Any]]:
         """One cumulative result per chunk, until the request finishes. Raises EngineError when the engine fails."""
-        finish = None
-        while finish is None:
-            chunk = self._queue.get()
-            if isinstance(chunk, Exception):
-                raise chunk
-            self._text += chunk.text
-            self._ids += chunk.new_ids
-            finish = chunk.finish
-            yield self._result(chunk)
+        for _, result in Stream.merge([self]):
+            yield result
 
     def result(self) -> dict[str, Any]:
-        """The whole result; blocks until the request finishes."""
-        last: dict[str, Any] = {}
-        for last in self.results():  # noqa: B007
+        """The whole result; blocks until the request finishes. May be asked for again."""
+        for _ in self.results():
             pass
-        return last
+        if isinstance(self._last, Exception):
+            raise self._last
+        return self._last
 
     @staticmethod
     def merge(streams: list[Stream]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(index, result) of several streams, in the order in which chunks arrived."""
-        arrived: queue.SimpleQueue = queue.SimpleQueue()
+        """(index, result) of streams that share an inbox, in the order in which chunks arrived."""
+        index_of = {id(stream): index for index, stream in enumerate(streams)}
+        while any(stream._last is None for stream in streams):
+            stream, now, chunk = streams[0]._inbox.get()
+            if isinstance(chunk, Exception):
+                stream._last = chunk
+                raise chunk
+            yield index_of[id(stream)], stream._take(now, chunk)
 
-        def forward(index: int, stream: Stream) -> None:
-            try:
-                for result in stream.results():
-                    arrived.put((index, result))
-            except Exception as error:
-                arrived.put((index, error))
-            arrived.put((index, None))
-
-        for index, stream in enumerate(streams):
-            threading.Thread(target=forward, args=(index, stream), daemon=True).start()
-        left = len(streams)
-        while left:
-            index, result = arrived.get()
-            if result is None:
-                left -= 1
-            elif isinstance(result, Exception):
-                raise result
-            else:
-                yield index, result
-
-    def _result(self, chunk: TextChunk) -> dict[str, Any]:
-        return {
+    def _take(self, now: float, chunk: TextChunk) -> dict[str, Any]:
+        self._text += chunk.text
+        self._ids += chunk.new_ids
+        result = {
             "text": self._text,
             "output_ids": list(self._ids),
             "meta_info": {
@@ -97,9 +81,12 @@ class Stream:
                 "prompt_tokens": chunk.prompt_tokens,
                 "completion_tokens": len(self._ids),
                 "cached_tokens": chunk.cached_tokens,
-                "e2e_latency": self._finished_at - self.started,
+                "e2e_latency": now - self.started,
             },
         }
+        if chunk.finish:
+            self._last = result
+        return result
 
 
 def _finish_reason(finish: FinishReason | None, length: int) -> dict[str, Any] | None:

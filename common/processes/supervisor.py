@@ -7,12 +7,14 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -44,6 +46,7 @@ class Supervisor:
         self._wake_reader, self._wake_writer = multiprocessing.Pipe(duplex=False)
         self._changed = threading.Condition()
         self._expecting_exit = False
+        self._killing = False  # what ends from now on, ends because of us
         self._closed = False
         self._failure: Failure | None = None
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
@@ -58,7 +61,7 @@ class Supervisor:
         """
         future: Future = Future()
         with self._changed:
-            if self._closed:
+            if self._killing:
                 raise self._refusal(name)
             self._starts.put((lambda: self._spawn(name, target, kwargs, dict(env or {})), future))
             self._wake_writer.send(None)
@@ -77,6 +80,11 @@ class Supervisor:
                 raise TimeoutError(f"not ready after {timeout:.0f} s: {missing}")
             return [child.ready for child in self._children if child.ready]
 
+    def raise_failure(self) -> None:
+        """Raise ProcessFailed if a child has ended unasked."""
+        if self._failure:
+            raise ProcessFailed(self._failure)
+
     def expect_exit(self) -> None:
         """From now on a child that ends with code 0 has ended well."""
         self._expecting_exit = True
@@ -90,15 +98,12 @@ class Supervisor:
 
     def kill(self) -> None:
         """Kill every child and wait until it and all below it are gone. Safe to call twice and from any thread."""
-        self._expecting_exit = True
-        doomed = [p for child in self._children if not child.gone for p in _tree(child.process.pid)]
-        for child in self._children:
-            with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
-                child.process.kill()
-        # Grandchildren follow by PDEATHSIG; psutil waits for processes that are not its own children as well.
-        psutil.wait_procs(doomed, timeout=STOP_TIMEOUT)
-        for child in self._children:
-            child.process.join(STOP_TIMEOUT)
+        with self._changed:
+            self._killing = True  # a child that is just being spawned is killed by `_start_queued`
+            doomed = [process for child in self._children for process in _kill_tree(child)]
+        deadline = time.monotonic() + STOP_TIMEOUT
+        while any(_lives(process) for process in doomed) and time.monotonic() < deadline:
+            time.sleep(0.005)
         with self._changed:
             self._closed = True
             with contextlib.suppress(OSError):
@@ -124,6 +129,7 @@ class Supervisor:
             if events:
                 self._look(events)
         for child in self._children:
+            child.process.join(STOP_TIMEOUT)
             child.status.close()
         with self._changed:
             self._wake_reader.close()
@@ -135,16 +141,18 @@ class Supervisor:
         return ProcessFailed(self._failure) if self._failure else RuntimeError(f"{name}: the supervisor has ended")
 
     def _start_queued(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                spawn, future = self._starts.get_nowait()
-                try:
-                    child = spawn()
-                except BaseException as error:
-                    future.set_exception(error)
-                else:
-                    self._children.append(child)
-                    future.set_result(None)
+        while not self._starts.empty():
+            spawn, future = self._starts.get_nowait()
+            try:
+                child = spawn()
+            except BaseException as error:
+                future.set_exception(error)
+                continue
+            with self._changed:
+                self._children.append(child)
+                if self._killing:
+                    _kill_tree(child)
+            future.set_result(None)
 
     def _spawn(self, name: str, target: str, kwargs: dict[str, Any], env: dict[str, str]) -> _Child:
         context = multiprocessing.get_context("spawn")
@@ -153,8 +161,10 @@ class Supervisor:
         # Starting the resource tracker, which the first start does, would undo it.
         resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        process = context.Process(target=child_main, args=(name, os.getpid(), target, kwargs, env, writer), name=name)
-        process.start()
+        process = context.Process(target=child_main, args=(name, os.getpid(), target, kwargs, writer), name=name)
+        # Set before the child exists: it may import torch with the user's script, before any code of ours runs.
+        with _environment(env), _importable_main():
+            process.start()
         # The parent's copy of the writer would keep the pipe open after the child's death and hide it.
         writer.close()
         return _Child(name, process, reader)
@@ -194,7 +204,7 @@ class Supervisor:
                     failures.append(reported)
                 elif not child.reported and not (self._expecting_exit and child.process.exitcode == 0):
                     failures.append(_death(child))
-        return [] if self._closed else failures
+        return [] if self._killing else failures
 
     def _drain_status(self, child: _Child) -> Failure | None:
         failure = None
@@ -204,7 +214,7 @@ class Supervisor:
                 if isinstance(message, ReadyReport):
                     child.ready = message
                 else:
-                    failure = child.reported = message
+                    failure = child.reported = child.reported or message
         except (EOFError, OSError):
             child.status.close()
         return failure
@@ -226,9 +236,51 @@ def _death(child: _Child) -> Failure:
     return Failure(child.name, child.process.pid or 0, cause, severity, time.monotonic())
 
 
-def _tree(pid: int | None) -> list[psutil.Process]:
+@contextlib.contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
     try:
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _importable_main() -> Iterator[None]:
+    """spawn has a child import the parent's main script. Fed through stdin, as in a shell or an editor, there is none
+    to import, but Python 3.11 and 3.12 try all the same: hide its name meanwhile."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if file is None or Path(file).exists():
+        yield
+        return
+    del main.__file__
+    try:
+        yield
+    finally:
+        main.__file__ = file
+
+
+def _kill_tree(child: _Child) -> list[psutil.Process]:
+    """Kill a child; whoever is below it follows by PDEATHSIG. Returns all of them, as they were before."""
+    if child.gone:
         return []
+    try:
+        process = psutil.Process(child.process.pid)
+        tree = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        tree = []
+    child.process.kill()
+    return tree
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

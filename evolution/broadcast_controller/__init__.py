@@ -16,17 +16,18 @@ The loop of the control process (`controller_single.py`), which is rank 0:
     send the token batch to the detokenizer
 The loop of every other rank (`tp_server.py`): receive the broadcast, step, drop the output.
 
-One RPC hop and the thread pool of the rpyc stage are gone. With data parallelism `ControllerMulti` hands each request
-to one ControllerSingle through a `multiprocessing.Queue` (`controller_multi.py`).
+One RPC hop is gone, and with it v0.1.5's pool of threads that waited for replies. With data parallelism
+`ControllerMulti` hands each request to one ControllerSingle through a `multiprocessing.Queue`
+(`controller_multi.py`).
 """
 
 from __future__ import annotations
 
 from common.args import EngineArgs
 from common.channels import Endpoints
+from common.process_tree import ProcessNode
 from common.processes import Supervisor
 from common.ranks import rank_env, rank_name
-from evolution.stages import ProcessNode
 
 SUPPORTS = frozenset({"dp", "rank0"})
 

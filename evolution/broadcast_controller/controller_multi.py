@@ -7,7 +7,9 @@ what it finished through a pipe, so that outstanding work can be counted.
 
 from __future__ import annotations
 
+import _multiprocessing
 import multiprocessing
+from multiprocessing import resource_tracker
 
 import zmq
 
@@ -22,6 +24,9 @@ from common.ranks import rank_env, rank_name
 def run_controller_multi_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
     configure_logging(args.log_level, "controller")
     controller = ControllerMulti(context, args, endpoints)
+    context.supervisor.wait_ready()
+    for queue in controller.queues:
+        unlink_names(queue)
     context.ready()
     controller.loop()
 
@@ -67,3 +72,12 @@ class ControllerMulti:
                     queue.put(message)
                 if isinstance(message, StopRequest):
                     return
+
+
+def unlink_names(queue: multiprocessing.Queue) -> None:
+    """A queue's semaphores have names in /dev/shm. They work on without them once the replica has opened them, and so
+    nothing is left behind, however this process ends."""
+    for lock in (queue._rlock, queue._wlock, queue._sem):
+        name = lock._semlock.name
+        _multiprocessing.sem_unlink(name)
+        resource_tracker.unregister(name, "semaphore")

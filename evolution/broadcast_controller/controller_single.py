@@ -27,7 +27,7 @@ def run_controller_single_process(
     configure_logging(args.log_level, rank_label(args, replica, 0))
     controller = ControllerSingle(context, args, endpoints, replica, queue, finished)
     context.ready(controller.tp_server.info)
-    if args.resolved_scheduling() == "replicated":
+    if args.scheduling == "replicated":
         controller.loop_for_forward()
     else:
         controller.loop_for_forward_planner()
@@ -63,7 +63,7 @@ class ControllerSingle:
             )
         self.tp_server = Worker(args, replica, 0, group)
         if args.tp_size > 1:
-            carries = list[Request] if args.resolved_scheduling() == "replicated" else Turn
+            carries = list[Request] if args.scheduling == "replicated" else Turn
             self.broadcast = MessageBroadcast(control_group(group, 0), 0, carries)
 
     # ------------------------------------------------------------------ --scheduling replicated

@@ -18,7 +18,7 @@ def run_tp_server_process(context: ChildContext, args: EngineArgs, replica: int,
     cpu_group = control_group(group, rank)
     context.ready(worker.info)
 
-    if args.resolved_scheduling() == "replicated":
+    if args.scheduling == "replicated":
         broadcast = MessageBroadcast(cpu_group, rank, list[Request])
         while not worker.step(broadcast.receive()).stop:
             pass

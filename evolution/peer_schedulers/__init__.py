@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from common.args import EngineArgs
 from common.channels import Endpoints
+from common.process_tree import ProcessNode
 from common.processes import Supervisor
 from common.ranks import rank_name
 from evolution.peer_schedulers.replica import start_replica
-from evolution.stages import ProcessNode
 
 SUPPORTS = frozenset({"dp", "rank0"})
 

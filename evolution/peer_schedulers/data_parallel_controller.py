@@ -1,8 +1,9 @@
 """The data-parallel controller: a process of its own that starts the replicas and hands each request to one.
 
-It is a hop: main -> controller -> rank 0 of a replica, by ZMQ. 0.3.3's first version put control messages on a
-`queue` attribute that a ZMQ socket does not have, and one abort killed it; 0.4.1 sent them to every T-th replica.
-Here every replica gets every control message.
+It is a hop: main -> controller -> rank 0 of a replica, by ZMQ. 0.3.3.post1, the first release with it, put control
+messages on a `queue` attribute that a ZMQ socket does not have, and one abort killed it; 0.4.1.post7 sent them to
+every T-th replica; `shortest_queue` raised NotImplementedError in both. Here every replica gets every control message,
+and both methods work.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def run_scheduler_process(
     configure_logging(args.log_level, rank_label(args, replica, rank))
     scheduler = PeerScheduler(context, args, endpoints, replica, rank, group, requests, finished)
     context.ready(scheduler.worker.info)
-    if args.resolved_scheduling() == "replicated":
+    if args.scheduling == "replicated":
         scheduler.event_loop_normal()
     elif rank == 0:
         scheduler.event_loop_planner()
@@ -58,7 +58,7 @@ class PeerScheduler:
             self.send_to_controller = Sender(context.zmq, finished) if finished else None
         self.worker = Worker(args, replica, rank, group)
         if args.tp_size > 1:
-            carries = list[Request] if args.resolved_scheduling() == "replicated" else Turn
+            carries = list[Request] if args.scheduling == "replicated" else Turn
             self.broadcast = MessageBroadcast(control_group(group, rank), rank, carries)
 
     # ------------------------------------------------------------------ --scheduling replicated

@@ -20,30 +20,38 @@ The router (`router.py`) is one asyncio loop with two tasks:
 
 rpyc is used well here: payloads by value (bytes), a unix socket, no zlib per frame. v0.1.5 passed references that
 each rank pulled back as pickles, over TCP with Nagle's algorithm on, every frame above 3,000 bytes compressed.
-With T = 1 and D = 1 the router builds the same worker and calls it on its own loop: receiving happens between turns.
+With T = 1 and D = 1 the router holds the worker itself (`local_router.py`): receiving happens between turns.
 """
 
 from __future__ import annotations
 
 from common.args import EngineArgs
 from common.channels import Endpoints
+from common.process_tree import ProcessNode
 from common.processes import Supervisor
 from common.ranks import rank_env, rank_name
-from evolution.stages import ProcessNode
 
 SUPPORTS = frozenset({"dp", "rank0"})
+DEFAULT_SCHEDULING = "rank0"  # the router can ask one rank alone
 
 
 def launch(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor) -> None:
-    """Start the router; it starts the model processes."""
+    """Start the router; it starts the model processes, if there are any."""
+    kwargs = {"args": args, "endpoints": endpoints}
     if args.dp_size > 1:
-        target = "evolution.rpyc_router.controller:run_controller_process"
+        supervisor.start("evo-router", "evolution.rpyc_router.controller:run_controller_process", kwargs)
+    elif args.tp_size > 1:
+        supervisor.start("evo-router", "evolution.rpyc_router.router:run_router_process", kwargs)
     else:
-        target = "evolution.rpyc_router.router:run_router_process"
-    model_inside = args.tp_size == 1 and args.dp_size == 1
-    name = rank_name("router", args, 0, 0) if model_inside else "evo-router"
-    env = rank_env(args) if model_inside else None
-    supervisor.start(name, target, {"args": args, "endpoints": endpoints}, env)
+        target = "evolution.rpyc_router.local_router:run_local_router_process"
+        supervisor.start(rank_name("router", args, 0, 0), target, kwargs, rank_env(args))
+
+
+def notes(args: EngineArgs) -> list[str]:
+    """What a reader of this stage's figures must know."""
+    if args.tp_size == 1 and args.dp_size == 1:
+        return ["rpyc at TP 1, DP 1: the model sits in the router, which receives requests between turns."]
+    return []
 
 
 def process_tree(args: EngineArgs) -> list[ProcessNode]:

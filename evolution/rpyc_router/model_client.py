@@ -45,7 +45,7 @@ class ModelRpcClient:
 
     def __init__(self, args: EngineArgs, paths: list[str]) -> None:
         """Connect to ranks that are ready. Must be called on the loop's thread."""
-        self.step = self._step_replicated if args.resolved_scheduling() == "replicated" else self._step_rank0
+        self.step = self._step_replicated if args.scheduling == "replicated" else self._step_rank0
         self._loop = asyncio.get_running_loop()
         self._connections = [_connect(path) for path in paths]
         self._pending: set[asyncio.Future] = set()
@@ -89,11 +89,13 @@ class ModelRpcClient:
     def _serve(self, rank: int, connection: Connection) -> None:
         """The socket is readable: take the replies that have arrived; their callbacks settle the futures."""
         try:
-            connection.poll_all()
+            while connection.poll():  # poll_all would swallow the end of the connection
+                pass
         except EOFError:
             self._loop.remove_reader(connection.fileno())
             for future in list(self._pending):
-                future.set_exception(PeerLost(f"rank {rank} closed its rpyc connection"))
+                if not future.done():
+                    future.set_exception(PeerLost(f"rank {rank} closed its rpyc connection"))
 
 
 def _settle(future: asyncio.Future, result: rpyc.AsyncResult) -> None:

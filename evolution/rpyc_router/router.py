@@ -1,9 +1,8 @@
-"""The router process of one replica (D = 1): two tasks on one asyncio loop."""
+"""The router process of one replica of several ranks (D = 1, T > 1): two tasks on one asyncio loop."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import zmq.asyncio
 
@@ -13,9 +12,6 @@ from common.messages import Request, TurnOutput
 from common.processes import ChildContext, configure_logging
 from evolution.rpyc_router.model_client import ModelRpcClient, start_model_processes
 
-if TYPE_CHECKING:
-    from evolution.rpyc_router.local_model import LocalModelClient
-
 
 def run_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
     configure_logging(args.log_level, "router")
@@ -24,29 +20,24 @@ def run_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpo
 
 async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
     router = Router(context, endpoints)
-    if args.tp_size == 1:
-        # Imported here: it brings torch along, which the router of several ranks does not need.
-        from evolution.rpyc_router.local_model import LocalModelClient
-
-        router.model_client = LocalModelClient(args)
-        context.ready(router.model_client.info)
-    else:
-        paths = start_model_processes(args, endpoints, context.supervisor, replica=0)
-        context.supervisor.wait_ready()
-        router.model_client = ModelRpcClient(args, paths)
-        context.ready()
+    paths = start_model_processes(args, endpoints, context.supervisor, replica=0)
+    context.supervisor.wait_ready()
+    router.model_client = ModelRpcClient(args, paths)
+    context.ready()
 
     receiving = asyncio.create_task(router.loop_for_recv_requests())
-    await router.loop_for_forward()
+    forwarding = asyncio.create_task(router.loop_for_forward())
+    done, _ = await asyncio.wait({receiving, forwarding}, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()  # raises what ended it
     receiving.cancel()
-    if args.tp_size > 1:
-        context.supervisor.expect_exit()
+    context.supervisor.expect_exit()
     router.model_client.close()
 
 
 class Router:
     def __init__(self, context: ChildContext, endpoints: Endpoints) -> None:
-        self.model_client: ModelRpcClient | LocalModelClient
+        self.model_client: ModelRpcClient
         self.recv_from_tokenizer = Receiver(context.zmq, endpoints.requests, Request, zmq.asyncio.Socket)
         self.send_to_detokenizer = Sender(context.zmq, endpoints.token_batches)
         self.send_to_main = Sender(context.zmq, endpoints.control)

@@ -14,7 +14,7 @@ import pytest
 
 from evolution import Engine, EngineError
 from evolution.stages import find_stage, process_tree, supports
-from tests.conftest import descendants
+from tests.conftest import descendants, names_left_on_disk
 from tests.helpers.reference import Reference
 from tests.helpers.workloads import mixed
 
@@ -160,13 +160,25 @@ def test_processes_are_what_the_operating_system_shows(engine):
                 assert psutil.Process(child.pid).ppid() == node.pid
     if hasattr(find_stage(engine.args.stage)[1], "process_tree"):
         predicted = process_tree(engine.args)
-        assert sorted(node.name for node in predicted.walk()[1:]) == sorted(names)
+        assert parents(predicted.children) == parents(engine.processes)
 
 
-@pytest.mark.parametrize("tp", [1, 2])
-def test_clean_end(stage, tp, nothing_left_behind):
-    with Engine(stage=stage, tp_size=tp, **SETTINGS) as engine:
+def parents(nodes: list, parent: str = "main") -> dict[str, str]:
+    """Name of each process -> name of its parent."""
+    found = {node.name: parent for node in nodes}
+    for node in nodes:
+        found |= parents(node.children, node.name)
+    return found
+
+
+@pytest.mark.parametrize(("tp", "dp"), [(1, 1), (2, 1), (1, 2)])
+def test_clean_end(stage, tp, dp, nothing_left_behind):
+    if dp > 1 and "dp" not in supports(stage):
+        pytest.skip(f"{stage} does not list dp in SUPPORTS")
+    before = names_left_on_disk()
+    with Engine(stage=stage, tp_size=tp, dp_size=dp, **SETTINGS) as engine:
         engine.generate(input_ids=[1, 2, 3], sampling_params={"max_new_tokens": 4})
+        assert names_left_on_disk() - before == set(), "a running engine has names on disk that a SIGKILL would leave"
         began = time.monotonic()
     assert time.monotonic() - began < 3, "the processes did not leave when asked and had to be killed"
 

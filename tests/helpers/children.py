@@ -14,6 +14,11 @@ def idle(context: ChildContext) -> None:
     time.sleep(60)
 
 
+def report_environment(context: ChildContext) -> None:
+    context.ready({"threads": os.environ.get("OMP_NUM_THREADS")})
+    time.sleep(60)
+
+
 def leave(context: ChildContext) -> None:
     context.ready()
 

@@ -47,7 +47,8 @@ CASES = {
     "context longer than the model's": (["--context-length", "100000"], "longer than the model's 2048"),
     "no gpu": (["--device", "cuda"], "no NVIDIA GPU is visible"),
     "log level": (["--log-level", "loud"], "loud"),
-    "json into nowhere": (["--json", "/no/such/folder/x.json"], "no such folder"),
+    "json into nowhere": (["--json", "/no/such/folder/x.json"], "No such file or directory"),
+    "json is a folder": (["--json", "/tmp"], "Is a directory"),
     "choice": (["--schedule-policy", "best"], "invalid choice: 'best'"),
 }
 

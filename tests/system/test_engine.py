@@ -73,6 +73,7 @@ def test_seeds_count_up_from_random_seed(engine):
         ({"prompt": [7]}, "non-empty string"),
         ({"input_ids": []}, "non-empty list"),
         ({"input_ids": [[1], []]}, "empty"),
+        ({"input_ids": [[1], 2]}, "mixes"),
         ({"input_ids": [1, "a"]}, "'a'"),
         ({"input_ids": [2**63]}, str(2**63)),
         ({"prompt": "a", "sampling_params": [{}, {}]}, "list of 2 for 1"),
@@ -94,6 +95,28 @@ def test_stop_string_across_token_borders(engine):
     cut = engine.generate("Hello", {"max_new_tokens": 40, "temperature": 0, "ignore_eos": True, "stop": stop})
     assert cut["text"] == text[: text.index(stop)]
     assert cut["meta_info"]["finish_reason"] == {"type": "stop", "matched": stop}
+
+
+def test_a_stop_string_that_is_a_special_token(engine):
+    """With skip_special_tokens off its text is part of the output, so it can be stopped at."""
+    fields = {"max_new_tokens": 400, "temperature": 3.0, "seed": 5, "ignore_eos": True, "skip_special_tokens": False}
+    whole = engine.generate("Hello", fields)["text"]
+    assert "<|eos|>" in whole
+    cut = engine.generate("Hello", {**fields, "stop": "<|eos|>"})
+    assert cut["text"] == whole[: whole.index("<|eos|>")]
+
+
+def test_a_dropped_stream_aborts_its_request(engine):
+    results = engine.generate("Hello", {"max_new_tokens": 900, "ignore_eos": True}, stream=True)
+    next(results)
+    results.close()
+    wait_for(lambda: engine.stats()[0]["running"] == 0, timeout=2)
+    assert engine.generate("Hello", GREEDY)["output_ids"]
+
+
+def test_a_result_may_be_asked_for_twice(engine):
+    (stream,) = engine.submit(engine.make_requests(["Hello"], GREEDY)[1])
+    assert stream.result() == stream.result()
 
 
 def test_unknown_setting_names_those_there_are():

@@ -118,6 +118,30 @@ def test_no_start_after_a_failure(supervisor, watch):
         supervisor.start("evo-late", CHILDREN + "idle", {})
 
 
+def test_kill_reports_nothing_and_reaches_a_child_that_is_being_started(supervisor, watch, monkeypatch):
+    spawn = supervisor._spawn
+
+    def slow_spawn(*arguments):
+        time.sleep(0.3)
+        return spawn(*arguments)
+
+    supervisor.start("evo-one", CHILDREN + "idle", {})
+    supervisor.wait_ready(20)
+    monkeypatch.setattr(supervisor, "_spawn", slow_spawn)
+    threading.Thread(target=supervisor.start, args=("evo-late", CHILDREN + "idle", {}), daemon=True).start()
+    time.sleep(0.1)
+    supervisor.kill()
+    assert gone([p.pid for p in psutil.Process().children() if "resource_tracker" not in " ".join(p.cmdline())], 2)
+    assert not watch.failures
+
+
+def test_a_child_has_its_environment_and_the_parent_keeps_its_own(supervisor):
+    supervisor.start("evo-env", CHILDREN + "report_environment", {}, {"OMP_NUM_THREADS": "7"})
+    (report,) = supervisor.wait_ready(20)
+    assert report.info["threads"] == "7"
+    assert os.environ.get("OMP_NUM_THREADS") != "7"
+
+
 def test_an_expected_exit_is_no_failure(supervisor, watch):
     supervisor.expect_exit()
     supervisor.start("evo-leaver", CHILDREN + "leave", {})

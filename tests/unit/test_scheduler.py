@@ -137,7 +137,7 @@ def test_length_ends_and_a_stop_on_the_last_token_goes_before_it():
     assert finish_of([9, EOS], max_new_tokens=2) == (FinishReason("stop", EOS), [9, EOS])
 
 
-def letters(ids: list[int]) -> str:
+def letters(ids: list[int], skip: bool = True) -> str:
     return "".join(chr(97 + i) for i in ids)
 
 
@@ -147,7 +147,7 @@ def test_a_stop_string_is_found_across_token_borders():
 
 def test_of_several_stop_strings_the_one_that_ends_first_wins_then_the_earliest_in_the_list():
     words = {20: "one two three"}
-    decode = lambda ids: "".join(words.get(i, letters([i])) for i in ids)  # noqa: E731
+    decode = lambda ids, skip: "".join(words.get(i, letters([i])) for i in ids)  # noqa: E731
     assert finish_of([20], decode, stop=("three", "two"))[0] == FinishReason("stop", "two")
     assert finish_of([20], decode, stop=("e two", "two"))[0] == FinishReason("stop", "e two")
     assert finish_of([20], decode, stop=("two", "e two"))[0] == FinishReason("stop", "two")
@@ -156,7 +156,7 @@ def test_of_several_stop_strings_the_one_that_ends_first_wins_then_the_earliest_
 def test_a_stop_string_of_bytes_that_come_one_by_one():
     stop = "é☃𝄞"
     data = stop.encode()
-    decode = lambda ids: bytes(ids).decode(errors="replace")  # noqa: E731
+    decode = lambda ids, skip: bytes(ids).decode(errors="replace")  # noqa: E731
     reason, ids = finish_of(list(b"xx" + data), decode, stop=(stop,))
     assert reason == FinishReason("stop", stop)
     assert bytes(ids) == b"xx" + data
@@ -165,7 +165,7 @@ def test_a_stop_string_of_bytes_that_come_one_by_one():
 def test_only_the_tail_of_the_output_is_decoded():
     seen = []
 
-    def decode(ids):
+    def decode(ids, skip):
         seen.append(len(ids))
         return letters(ids)
 

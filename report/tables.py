@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from common.processes import ReadyReport
+from evolution import stages
 
 if TYPE_CHECKING:
     from evolution.run import RunResult
@@ -71,23 +72,30 @@ def cpu_table(results: list[RunResult]) -> Table:
 
 def notes(results: list[RunResult]) -> list[str]:
     """What the reader must know beside the figures."""
-    lines = []
-    if len(results) > 1:
-        lines.append(_tokens_verdict(results))
-    for result in results:
-        args = result.args
-        if args.stage == "rpyc" and args.tp_size == 1 and args.dp_size == 1:
-            lines.append("rpyc at TP 1, DP 1: the model sits in the router, which receives requests between turns.")
-    return lines
+    lines = [_tokens_verdict(results)] if len(results) > 1 else []
+    return lines + [note for result in results for note in stages.notes(result.args)]
+
+
+def tokens_identical(results: list[RunResult]) -> bool:
+    return _first_difference(results) is None
 
 
 def _tokens_verdict(results: list[RunResult]) -> str:
+    difference = _first_difference(results)
+    if difference is None:
+        return f"tokens: identical in all {len(results)} stages"
+    stage, index = difference
+    return f"TOKENS DIFFER: request {index} in {stage} against {results[0].args.stage}"
+
+
+def _first_difference(results: list[RunResult]) -> tuple[str, int] | None:
+    """(stage, request) of the first output that is not that of the first stage."""
     first = [output["output_ids"] for output in results[0].outputs]
     for result in results[1:]:
         for index, output in enumerate(result.outputs):
             if output["output_ids"] != first[index]:
-                return f"TOKENS DIFFER: request {index} in {result.args.stage} against {results[0].args.stage}"
-    return f"tokens: identical in all {len(results)} stages"
+                return result.args.stage, index
+    return None
 
 
 def _percentiles(seconds: list[float]) -> str:
