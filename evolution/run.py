@@ -67,11 +67,11 @@ def run_command(options: argparse.Namespace) -> int:
     console.print(tables.latency_table(results))
     console.print(tables.cpu_table(results))
     for note in tables.notes(results):
-        console.print(note, style="dim")
+        console.print(note, style="dim", soft_wrap=True)
     if options.json:
         lines = [msgspec.json.encode(result_record(result)).decode() for result in results]
         Path(options.json).write_text("\n".join(lines) + "\n")
-        console.print(f"results: {options.json}")
+        console.print(f"results: {options.json}", soft_wrap=True)
     return 0 if tables.tokens_identical(results) else 1
 
 

@@ -26,7 +26,7 @@ def find_stage(stage: str) -> tuple[Callable, ModuleType]:
     """`launch` and its module. Raises ValueError of one line when there is no such stage."""
     path = STAGES.get(stage, stage)
     if ":" not in path:
-        raise ValueError(f"unknown stage {stage!r}: choose rpyc, broadcast, peer, or package.module:launch")
+        raise ValueError(f"unknown stage {stage!r}: choose rpyc, broadcast, peer, all, or package.module:launch")
     module_name, function = path.split(":", 1)
     try:
         module = importlib.import_module(module_name)

@@ -19,6 +19,10 @@ BUILT_IN_PROMPTS = [
 ]
 
 
+DEFAULT_INPUT_LEN = 64
+DEFAULT_TOKENS = 32
+
+
 @dataclass(frozen=True)
 class Workload:
     """requests[i] is sent `send_at[i]` seconds after the start. `dataset_name` as in sglang.bench_serving."""
@@ -34,18 +38,22 @@ def make_workload(options: argparse.Namespace, make_requests: RequestMaker) -> W
     given = [name for name in ("prompt", "input_ids", "num_prompts") if getattr(options, name) is not None]
     if len(given) > 1:
         raise ValueError(f"give one of --prompt, --input-ids and --num-prompts, not {len(given)} of them")
+    for name in ("input_len", "output_len") if options.num_prompts is None else ("max_new_tokens",):
+        if getattr(options, name) is not None:
+            other = "goes with" if options.num_prompts is None else "does not go with"
+            raise ValueError(f"--{name.replace('_', '-')} {other} --num-prompts")
     if math.isnan(options.request_rate) or options.request_rate <= 0:
         raise ValueError(f"--request-rate must be above 0, not {options.request_rate}")
     sampling = {"temperature": options.temperature, "top_p": options.top_p, "top_k": options.top_k}
     if options.num_prompts is not None:
         name, prompts, ids = "random-ids", None, _random_ids(options, make_requests.config.vocab_size)
-        sampling |= {"max_new_tokens": options.output_len, "ignore_eos": True}
+        sampling |= {"max_new_tokens": _or(options.output_len, DEFAULT_TOKENS), "ignore_eos": True}
     elif options.input_ids is not None:
         name, prompts, ids = "input-ids", None, [_parse_ids(text) for text in options.input_ids]
-        sampling |= {"max_new_tokens": options.max_new_tokens}
+        sampling |= {"max_new_tokens": _or(options.max_new_tokens, DEFAULT_TOKENS)}
     else:
         name, prompts, ids = "prompts", options.prompt or BUILT_IN_PROMPTS, None
-        sampling |= {"max_new_tokens": options.max_new_tokens}
+        sampling |= {"max_new_tokens": _or(options.max_new_tokens, DEFAULT_TOKENS)}
     count = len(prompts or ids)
     params = [dict(sampling) for _ in range(count)]
     if options.seed is not None:
@@ -56,11 +64,12 @@ def make_workload(options: argparse.Namespace, make_requests: RequestMaker) -> W
 
 
 def _random_ids(options: argparse.Namespace, vocab_size: int) -> list[list[int]]:
-    for name in ("num_prompts", "input_len"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(options, name)}")
+    input_len = _or(options.input_len, DEFAULT_INPUT_LEN)
+    for name, value in (("num-prompts", options.num_prompts), ("input-len", input_len)):
+        if value < 1:
+            raise ValueError(f"--{name} must be at least 1, not {value}")
     random = np.random.default_rng(abs(options.random_seed))
-    return random.integers(0, vocab_size, (options.num_prompts, options.input_len)).tolist()
+    return random.integers(0, vocab_size, (options.num_prompts, input_len)).tolist()
 
 
 def _parse_ids(text: str) -> list[int]:
@@ -75,3 +84,7 @@ def _arrivals(count: int, options: argparse.Namespace) -> list[float]:
         return [0.0] * count
     gaps = np.random.default_rng(abs(options.random_seed)).exponential(1 / options.request_rate, count)
     return (np.cumsum(gaps) - gaps[0]).tolist()
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value

@@ -17,7 +17,8 @@ from evolution import stages
 if TYPE_CHECKING:
     from evolution.run import RunResult
 
-SAMPLE_CHARS = 300
+SAMPLE_CHARS = 200
+SAMPLES = 4
 
 
 def process_tree(result: RunResult) -> Tree:
@@ -36,43 +37,57 @@ def process_tree(result: RunResult) -> Tree:
 
 
 def print_sample(console: Console, result: RunResult) -> None:
-    """The first request's text, as it came."""
-    text = result.outputs[0]["text"]
-    shown = text if len(text) <= SAMPLE_CHARS else text[:SAMPLE_CHARS] + " ..."
-    console.print(f"[bold]generated[/bold] (first of {len(result.outputs)}): {escape(repr(shown))}")
+    """The first requests' text, as it came."""
+    for output in result.outputs[:SAMPLES]:
+        text = output["text"]
+        shown = text if len(text) <= SAMPLE_CHARS else text[:SAMPLE_CHARS] + " ..."
+        console.print(f"[bold]{output['meta_info']['id']}[/bold]: {escape(repr(shown))}", soft_wrap=True)
+    if len(result.outputs) > SAMPLES:
+        console.print(f"... and {len(result.outputs) - SAMPLES} more", soft_wrap=True)
 
 
 def latency_table(results: list[RunResult]) -> Table:
-    table = Table(title="latency in ms: median / p90 / p99")
+    table = Table(title=f"{len(results[0].outputs)} requests; latency in ms: median/p90/p99")
     table.add_column("")
     for result in results:
         table.add_column(result.args.stage, justify="right")
     for name in ("ttft", "itl", "tpot", "e2e"):
         table.add_row(name.upper(), *(_percentiles(getattr(result.samples, name)) for result in results))
-    table.add_row("output throughput, tokens/s", *(_throughput(result) for result in results))
-    table.add_row("start to ready, s", *(f"{result.startup_seconds:.2f}" for result in results))
+    table.add_row("longest ITL", *(f"{max(result.samples.itl, default=0) * 1e3:.0f}" for result in results))
+    table.add_row("output tokens/s", *(_throughput(result) for result in results))
+    table.add_row("start, s", *(f"{result.startup_seconds:.2f}" for result in results))
     return table
 
 
 def cpu_table(results: list[RunResult]) -> Table:
     """CPU time by process; one column of names, since the stages' processes differ."""
-    table = Table(title="CPU seconds (user + system) during the workload, by process")
+    table = Table(title="CPU seconds (user + system), by process")
     table.add_column("stage")
     table.add_column("process")
     table.add_column("seconds", justify="right")
-    table.add_column("per 1,000 output tokens", justify="right")
+    table.add_column("per 1,000 tokens out", justify="right")
     for result in results:
         tokens = max(1, result.samples.output_tokens)
         for (name, _), seconds in result.cpu_seconds.items():
             table.add_row(result.args.stage, name, f"{seconds:.2f}", f"{seconds / tokens * 1000:.2f}")
         total = sum(result.cpu_seconds.values())
-        table.add_row("", "[bold]all[/bold]", f"{total:.2f}", f"{total / tokens * 1000:.2f}", end_section=True)
+        table.add_row(
+            result.args.stage, "[bold]all[/bold]", f"{total:.2f}", f"{total / tokens * 1000:.2f}", end_section=True
+        )
     return table
 
 
 def notes(results: list[RunResult]) -> list[str]:
     """What the reader must know beside the figures."""
     lines = [_tokens_verdict(results)] if len(results) > 1 else []
+    args = results[0].args
+    ranks, cores = args.tp_size * args.dp_size, len(os.sched_getaffinity(0))
+    if args.device == "cpu" and ranks > cores:
+        lines.append(f"{ranks} ranks share {cores} cores: latencies say more about the cores than about the stage.")
+    if os.getloadavg()[0] > cores * (1 + len(results) / 2):
+        lines.append(f"load average {os.getloadavg()[0]:.1f} on {cores} cores: other processes disturbed this run.")
+    if len(results) > 1:
+        lines.append("One run of each: a difference smaller than what a second run shows means nothing.")
     return lines + [note for result in results for note in stages.notes(result.args)]
 
 
@@ -101,7 +116,8 @@ def _first_difference(results: list[RunResult]) -> tuple[str, int] | None:
 def _percentiles(seconds: list[float]) -> str:
     if not seconds:
         return "-"
-    return " / ".join(f"{value * 1e3:.1f}" for value in np.percentile(seconds, [50, 90, 99]))
+    values = np.percentile(seconds, [50, 90, 99]) * 1e3
+    return "/".join(f"{value:.1f}" if values[0] < 100 else f"{value:.0f}" for value in values)
 
 
 def _throughput(result: RunResult) -> str:

@@ -58,8 +58,9 @@ def process_tree(args: EngineArgs) -> list[ProcessNode]:
 
 
 def _replica(args: EngineArgs, replica: int, channel: str) -> ProcessNode:
+    others = ("gloo broadcast <- rank 0",)
     ranks = [
-        ProcessNode(rank_name("tp-server", args, replica, rank), f"tp server, rank {rank}")
+        ProcessNode(rank_name("tp-server", args, replica, rank), f"tp server, rank {rank}", others)
         for rank in range(1, args.tp_size)
     ]
     return ProcessNode(rank_name("controller", args, replica, 0), "ControllerSingle, rank 0", (channel,), ranks)

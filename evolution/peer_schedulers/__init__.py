@@ -47,9 +47,9 @@ def process_tree(args: EngineArgs) -> list[ProcessNode]:
     source = "main" if args.dp_size == 1 else "DP controller"
 
     def ranks(replica: int) -> list[ProcessNode]:
-        channels = (f"PULL ipc requests <- {source}",)
+        first, others = (f"PULL ipc requests <- {source}",), ("gloo broadcast <- rank 0",)
         return [
-            ProcessNode(rank_name("peer", args, replica, rank), f"scheduler, rank {rank}", () if rank else channels)
+            ProcessNode(rank_name("peer", args, replica, rank), f"scheduler, rank {rank}", others if rank else first)
             for rank in range(args.tp_size)
         ]
 
