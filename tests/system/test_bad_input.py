@@ -14,7 +14,7 @@ from tests.conftest import descendants, names_left_on_disk
 CASES = {
     "unknown stage": (
         ["--stage", "rpc"],
-        "unknown stage 'rpc': choose rpyc, broadcast, peer, or package.module:launch",
+        "unknown stage 'rpc': choose rpyc, broadcast, peer, all, or package.module:launch",
     ),
     "stage module missing": (["--stage", "nowhere.to:launch"], "No module named 'nowhere'"),
     "stage function missing": (["--stage", "json:launch"], "json has no function 'launch'"),
