@@ -15,6 +15,7 @@ from common.models.sources import resolve_model
 from evolution.stages import default_scheduling, find_stage, supports
 
 DEFAULT_MAX_RUNNING_REQUESTS = 256
+MOST_RANKS = 1024
 
 
 def check_platform() -> None:
@@ -33,6 +34,7 @@ def resolve_args(args: EngineArgs, measure_memory: bool = True) -> tuple[EngineA
     Raises ValueError of one line for whatever cannot work.
     """
     check_platform()
+    _check_types(args)
     find_stage(args.stage)
     _check_ranges(args)
     _check_choices(args)
@@ -70,6 +72,18 @@ def resolve_args(args: EngineArgs, measure_memory: bool = True) -> tuple[EngineA
     return filled, config
 
 
+def _check_types(args: EngineArgs) -> None:
+    """The command line cannot get these wrong; `Engine(...)` can."""
+    kinds = {"int": int, "str": str, "bool": bool}
+    for field in dataclasses.fields(args):
+        value = getattr(args, field.name)
+        kind = kinds[field.type.removesuffix(" | None")]
+        if value is None and field.type.endswith("| None"):
+            continue
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"--{field.name.replace('_', '-')} must be of type {field.type}, not {value!r}")
+
+
 def _check_ranges(args: EngineArgs) -> None:
     at_least_one = ("tp_size", "dp_size", "max_prefill_tokens", "stream_interval")
     optional = ("max_total_tokens", "max_running_requests", "context_length")
@@ -77,8 +91,10 @@ def _check_ranges(args: EngineArgs) -> None:
         value = getattr(args, name)
         if name in optional and value is None:
             continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if value < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be a whole number of at least 1, not {value!r}")
+    if args.tp_size * args.dp_size > MOST_RANKS:
+        raise ValueError(f"--tp-size {args.tp_size} x --dp-size {args.dp_size}: at most {MOST_RANKS} ranks on one host")
     if args.chunked_prefill_size != -1 and args.chunked_prefill_size < 1:
         raise ValueError(f"--chunked-prefill-size must be at least 1, or -1 for none, not {args.chunked_prefill_size}")
     if args.check_divergence < 0:

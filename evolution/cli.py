@@ -8,6 +8,7 @@ import sys
 from typing import NoReturn
 
 from common.args import add_engine_args
+from common.processes import open_standard_streams
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -22,6 +23,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
+    open_standard_streams()
     parser = OneLineParser(
         prog="python -m evolution",
         description="Three process models of an LLM serving engine over one shared engine.",

@@ -76,6 +76,7 @@ class Engine:
         self._control_count = 0
         self._last_batches = 0
         self._drained = threading.Event()
+        self._owner = os.getpid()
         self._wake = os.eventfd(0)  # ends the receiver thread
         self._closing = False  # shutdown has begun
         self._closed = False  # nothing that ends from now on is a failure
@@ -139,7 +140,11 @@ class Engine:
         if stream:
             return self._stream_results(requests, single)
         streams = self.submit(requests)
-        results = [s.result() for s in streams]
+        try:
+            results = [s.result() for s in streams]
+        except BaseException:
+            self._abandon(streams)
+            raise
         return results[0] if single else results
 
     def submit(self, requests: list[GenerateRequest], inbox: queue.SimpleQueue | None = None) -> list[Stream]:
@@ -163,16 +168,22 @@ class Engine:
             for index, result in Stream.merge(streams):
                 yield result if single else {"index": index, **result}
         finally:
-            # Nobody waits for the replies: this may be a garbage collection on whatever thread.
-            with self._lock:
-                for stream in streams:
-                    if not stream.done.is_set() and not self._failure:
-                        self._requests.send(AbortRequest(self._next_control_id(), stream.rid))
+            self._abandon(streams)
+
+    def _abandon(self, streams: list[Stream]) -> None:
+        """Abort what is still unfinished. Nobody waits for the replies: this may be a garbage collection, on whatever
+        thread, or an interrupt."""
+        with self._lock:
+            for stream in streams:
+                if not stream.done.is_set() and not self._failure:
+                    self._requests.send(AbortRequest(self._next_control_id(), stream.rid))
 
     # ------------------------------------------------------------------ control
 
     def abort(self, rid: str) -> bool:
         """Abort a request that waits or runs; whether some replica had it. It still ends in one finish (abort)."""
+        if not isinstance(rid, str):
+            raise ValueError(f"rid must be a string, as in meta_info['id'], not {rid!r}")
         return any(reply.ok for reply in self._ask(AbortRequest(self._next_control_id(), rid)))
 
     def flush_cache(self) -> bool:
@@ -270,29 +281,36 @@ class Engine:
 
         Pending calls raise EngineError. Safe to call twice and from several threads.
         """
+        if os.getpid() != self._owner:
+            return  # a fork of the owner's process ends: the engine is not its own
         with self._lock:
             if self._closing:
                 return
             self._closing = True
             orderly = not kill and self._failure is None and not self._streams
-        if orderly:
-            self._supervisor.expect_exit()
-            try:
-                self._ask(StopRequest(self._next_control_id()))
-                self._drained.wait(STOP_TIMEOUT)
-            except (EngineError, TimeoutError):
-                orderly = False
+        try:
+            if orderly:
+                self._leave_in_order()
+        finally:  # also after a second ctrl-C
+            self._closed = True
+            if self._failure is None:
+                self._fail_all(EngineError("the engine was shut down"))
+            self._supervisor.kill()
+            os.eventfd_write(self._wake, 1)
+            self._receiver.join()
+            os.close(self._wake)
+            self._zmq.destroy(linger=0)
+            atexit.unregister(self.shutdown)
+
+    def _leave_in_order(self) -> None:
+        self._supervisor.expect_exit()
+        try:
+            self._ask(StopRequest(self._next_control_id()))
+        except (EngineError, TimeoutError):
+            return
+        self._drained.wait(STOP_TIMEOUT)
         self._closed = True
-        if self._failure is None:
-            self._fail_all(EngineError("the engine was shut down"))
-        if orderly:
-            self._supervisor.stop()
-        self._supervisor.kill()
-        os.eventfd_write(self._wake, 1)
-        self._receiver.join()
-        os.close(self._wake)
-        self._zmq.destroy(linger=0)
-        atexit.unregister(self.shutdown)
+        self._supervisor.stop()
 
     def __enter__(self) -> Engine:
         return self

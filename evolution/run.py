@@ -70,7 +70,7 @@ def run_command(options: argparse.Namespace) -> int:
         console.print(note, style="dim", soft_wrap=True)
     if options.json:
         lines = [msgspec.json.encode(result_record(result)).decode() for result in results]
-        Path(options.json).write_text("\n".join(lines) + "\n")
+        Path(options.json).write_text("\n".join(lines) + "\n", encoding="utf-8")
         console.print(f"results: {options.json}", soft_wrap=True)
     return 0 if tables.tokens_identical(results) else 1
 

@@ -49,8 +49,11 @@ def load_config(folder: str | Path) -> ModelConfig:
         config = _config_from(folder, values)
     except KeyError as error:
         raise ValueError(f"{folder}: config.json has no {error.args[0]}") from None
-    except TypeError as error:
+    except (TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        if str(error).startswith(str(folder)):
+            raise
         raise ValueError(f"{folder}: config.json has a value of the wrong type ({error})") from None
+    _check_sizes(config)
     if config.num_heads % config.num_kv_heads:
         raise ValueError(
             f"{folder}: {config.num_heads} query heads cannot be shared out over {config.num_kv_heads} KV heads"
@@ -59,6 +62,26 @@ def load_config(folder: str | Path) -> ModelConfig:
         raise ValueError(f"{folder}: head_dim {config.head_dim} is odd, and rotary embedding needs pairs")
     weight_files(folder)
     return config
+
+
+def _check_sizes(config: ModelConfig) -> None:
+    for name in (
+        "hidden_size",
+        "num_layers",
+        "num_heads",
+        "num_kv_heads",
+        "head_dim",
+        "intermediate_size",
+        "vocab_size",
+        "max_position_embeddings",
+    ):
+        value = getattr(config, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(
+                f"{config.path}: config.json gives {value!r} for {name}, which must be a whole number above 0"
+            )
+    if not all(isinstance(token, int) for token in config.eos_token_ids):
+        raise ValueError(f"{config.path}: eos_token_id must be a number or a list of numbers")
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -71,6 +71,10 @@ def _cached(name: str, build: Callable[[Path], None]) -> Path:
         try:
             build(partial)
             partial.rename(target)
+        except OSError as error:
+            raise ValueError(
+                f"cannot fill the model cache {target} ({error}): free space, or set EVOLUTION_CACHE"
+            ) from None
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return target

@@ -18,7 +18,7 @@ Principles
    carries the pids, so the main process knows the whole tree as it really runs.
 """
 
-from common.processes.child import ChildContext, configure_logging, refuse_while_spawning
+from common.processes.child import ChildContext, configure_logging, open_standard_streams, refuse_while_spawning
 from common.processes.failures import Failure, PeerLost, ProcessFailed, ReadyReport
 from common.processes.supervisor import Supervisor
 
@@ -30,5 +30,6 @@ __all__ = [
     "ReadyReport",
     "Supervisor",
     "configure_logging",
+    "open_standard_streams",
     "refuse_while_spawning",
 ]

@@ -95,6 +95,7 @@ class ChildContext:
 
 def child_main(name: str, parent_pid: int, target: str, kwargs: dict[str, Any], status: connection.Connection) -> None:
     """First code of ours in a child. Light until the lifelines hold: `target` may import torch for a second."""
+    open_standard_streams()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os._exit(1)
@@ -110,6 +111,18 @@ def child_main(name: str, parent_pid: int, target: str, kwargs: dict[str, Any], 
     except BaseException as error:  # whatever it is, the parent must hear of it
         context.fail(error)
     context.leave()
+
+
+def open_standard_streams() -> None:
+    """A process started with a closed stdin, stdout or stderr gets /dev/null there: else the next pipe or socket would
+    take its number, and whoever prints would write into it."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), fd)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if fd == 0 else "w"))  # noqa: SIM115, PTH123
 
 
 def _leave_with_parent() -> None:

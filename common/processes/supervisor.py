@@ -196,13 +196,13 @@ class Supervisor:
             reported = self._drain_status(child)
             if reported:
                 failures.append(reported)
-            if not child.gone and not child.process.is_alive():
+            if not child.gone and connection.wait([child.process.sentinel], 0):
                 # Last words may have been written between the drain above and the death.
                 reported = self._drain_status(child)
                 child.gone = True
                 if reported:
                     failures.append(reported)
-                elif not child.reported and not (self._expecting_exit and child.process.exitcode == 0):
+                elif not child.reported and not (self._expecting_exit and _ended_well(child)):
                     failures.append(_death(child))
         return [] if self._killing else failures
 
@@ -220,8 +220,14 @@ class Supervisor:
         return failure
 
 
+def _ended_well(child: _Child) -> bool:
+    child.process.join(1)
+    return child.process.exitcode in (0, None)
+
+
 def _death(child: _Child) -> Failure:
-    code = child.process.exitcode or 0
+    child.process.join(1)  # it has closed its sentinel, and may not have been reaped yet
+    code = child.process.exitcode
     when = "" if child.ready else " before it was ready"
     if code == EXIT_NO_MAIN_GUARD:
         cause = (
@@ -229,7 +235,9 @@ def _death(child: _Child) -> Failure:
             "put the code that uses Engine under `if __name__ == '__main__':`"
         )
         return Failure("Engine", os.getpid(), cause, 0, time.monotonic())
-    if code < 0:
+    if code is None:  # somebody else reaped it, or SIGCHLD is ignored
+        cause, severity = f"ended, nobody knows how{when}", 3
+    elif code < 0:
         cause, severity = f"was killed by {signal.Signals(-code).name}{when}", 0
     else:
         cause, severity = f"exited with code {code}{when}", 3

@@ -10,13 +10,13 @@ import msgspec
 import rpyc
 from rpyc.core.channel import Channel
 from rpyc.core.protocol import Connection
-from rpyc.core.stream import SocketStream
 
 from common.args import EngineArgs
 from common.channels import Endpoints
 from common.messages import Request, TurnOutput
 from common.processes import PeerLost, Supervisor
 from common.ranks import rank_env, rank_name, replica_group
+from evolution.rpyc_router.stream import LinearStream
 
 # rpyc gives up on a synchronous call after 30 s by default, on each side for itself. A rank may take longer.
 PROTOCOL_CONFIG = {"sync_request_timeout": None}
@@ -112,7 +112,7 @@ def _connect(path: str) -> Connection:
     deadline = time.monotonic() + CONNECT_TIMEOUT
     while True:
         try:
-            stream = SocketStream.unix_connect(path)
+            stream = LinearStream.unix_connect(path)
             stream.sock.settimeout(None)
             return rpyc.VoidService()._connect(Channel(stream, compress=False), PROTOCOL_CONFIG)
         except ConnectionRefusedError:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import msgspec
 import rpyc
 from rpyc.core.channel import Channel
-from rpyc.core.stream import SocketStream
 from rpyc.utils.server import OneShotServer
 
 from common.args import EngineArgs
@@ -23,6 +22,7 @@ from common.processes import ChildContext, configure_logging
 from common.ranks import rank_label
 from common.worker import Worker
 from evolution.rpyc_router.model_client import PROTOCOL_CONFIG
+from evolution.rpyc_router.stream import LinearStream
 
 encode = msgspec.msgpack.encode
 decode_requests = msgspec.msgpack.Decoder(list[Request]).decode
@@ -44,7 +44,7 @@ class UncompressedServer(OneShotServer):
     """One connection, the router's; frames are not compressed, which rpyc's servers offer no setting for."""
 
     def _serve_client(self, sock: socket.socket, credentials: object) -> None:
-        channel = Channel(SocketStream(sock), compress=False)
+        channel = Channel(LinearStream(sock), compress=False)
         self._handle_connection(self.service._connect(channel, dict(self.protocol_config)))
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from common.models.sources import resolve_model
 from evolution.cli import main
 from tests.conftest import descendants, names_left_on_disk
 
@@ -49,6 +50,7 @@ CASES = {
     "log level": (["--log-level", "loud"], "loud"),
     "json into nowhere": (["--json", "/no/such/folder/x.json"], "No such file or directory"),
     "json is a folder": (["--json", "/tmp"], "Is a directory"),
+    "a million replicas": (["--dp-size", "1000000"], "at most 1024 ranks"),
     "choice": (["--schedule-policy", "best"], "invalid choice: 'best'"),
 }
 
@@ -75,6 +77,22 @@ def test_a_folder_with_another_architecture(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "BertModel" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("hidden_size", "64"), ("vocab_size", None), ("num_hidden_layers", 0), ("num_attention_heads", 0)],
+)
+def test_a_folder_with_a_broken_config(tmp_path, capsys, key, value):
+    config = json.loads((resolve_model("tiny") / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "head_dim": None, key: value}))
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", "--model-path", str(tmp_path)])
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1, error
+    assert "config.json" in error
 
 
 def test_the_main_process_never_imports_torch():

