@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -53,6 +54,14 @@ CASES = {
     "a million replicas": (["--dp-size", "1000000"], "at most 1024 ranks"),
     "choice": (["--schedule-policy", "best"], "invalid choice: 'best'"),
 }
+
+
+@pytest.fixture(autouse=True)
+def sigterm_handler():
+    """`main` installs one, in this process."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("case", CASES)
