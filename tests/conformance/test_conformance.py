@@ -19,7 +19,9 @@ from tests.helpers.reference import Reference
 from tests.helpers.workloads import mixed
 
 WAIT = 20.0
-SHAPES = [(tp, dp, scheduling) for tp in (1, 2) for dp in (1, 2) for scheduling in ("replicated", "rank0")]
+ALL_SHAPES = [(tp, dp, scheduling) for tp in (1, 2) for dp in (1, 2) for scheduling in ("replicated", "rank0")]
+NIGHTLY = [(1, 1, "rank0"), (1, 2, "replicated"), (2, 2, "rank0")]
+SHAPES = [pytest.param(shape, marks=[pytest.mark.slow] if shape in NIGHTLY else []) for shape in ALL_SHAPES]
 SETTINGS = {"model_path": "tiny", "max_total_tokens": 2048, "max_running_requests": 6, "chunked_prefill_size": 64}
 
 
@@ -28,7 +30,7 @@ def reference():
     return Reference(**SETTINGS)
 
 
-@pytest.fixture(scope="module", params=SHAPES, ids=lambda s: f"tp{s[0]}-dp{s[1]}-{s[2]}")
+@pytest.fixture(scope="module", params=SHAPES, ids=["tp{}-dp{}-{}".format(*shape) for shape in ALL_SHAPES])
 def engine(stage, request):
     tp, dp, scheduling = request.param
     if dp > 1 and "dp" not in supports(stage):
