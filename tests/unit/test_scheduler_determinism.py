@@ -27,7 +27,7 @@ def play(requests: int) -> dict:
             eos_token_ids=(0,),
             schedule_conservativeness=0.01,
         ),
-        lambda ids: " ".join(map(str, ids)),
+        lambda ids, skip: " ".join(map(str, ids)),
     )
     evicted = [0]
     evict = scheduler.kv.tree.evict
