@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from multiprocessing.connection import Connection
+from typing import Any
 
 from common.args import EngineArgs
 from common.batch import BatchPlan, Turn
@@ -17,18 +18,11 @@ from common.worker import Worker
 from evolution.broadcast_controller.constants import in_force
 
 
-def run_controller_single_process(
-    context: ChildContext,
-    args: EngineArgs,
-    endpoints: Endpoints,
-    replica: int,
-    queue: multiprocessing.Queue | None,
-    finished: Connection | None,
-) -> None:
-    configure_logging(args.log_level, rank_label(args, replica, 0))
-    controller = ControllerSingle(context, args, endpoints, replica, queue, finished)
+def run_controller_single_process(context: ChildContext, **settings: Any) -> None:
+    """`settings` are ControllerSingle's."""
+    controller = ControllerSingle(context, **settings)
     context.ready(controller.tp_server.info)
-    if args.scheduling == "replicated":
+    if controller.scheduling == "replicated":
         controller.loop_for_forward()
     else:
         controller.loop_for_forward_planner()
@@ -45,7 +39,9 @@ class ControllerSingle:
         queue: multiprocessing.Queue | None,
         finished: Connection | None,
     ) -> None:
+        configure_logging(args.log_level, rank_label(args, replica, 0))
         self.tp_size = args.tp_size
+        self.scheduling = args.scheduling
         self.supervisor = context.supervisor
         self.queue = queue
         self.send_finished = finished

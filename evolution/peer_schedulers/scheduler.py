@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from common.args import EngineArgs
 from common.batch import Turn
 from common.channels import Channel, Endpoints, Receiver, Sender
@@ -14,22 +16,13 @@ from common.worker import Worker
 from evolution.peer_schedulers.constants import in_force
 
 
-def run_scheduler_process(
-    context: ChildContext,
-    args: EngineArgs,
-    endpoints: Endpoints,
-    replica: int,
-    rank: int,
-    group: GroupSpec,
-    requests: Channel,
-    finished: Channel | None,
-) -> None:
-    configure_logging(args.log_level, rank_label(args, replica, rank))
-    scheduler = PeerScheduler(context, args, endpoints, replica, rank, group, requests, finished)
+def run_scheduler_process(context: ChildContext, **settings: Any) -> None:
+    """`settings` are PeerScheduler's."""
+    scheduler = PeerScheduler(context, **settings)
     context.ready(scheduler.worker.info)
-    if args.scheduling == "replicated":
+    if scheduler.scheduling == "replicated":
         scheduler.event_loop_normal()
-    elif rank == 0:
+    elif scheduler.rank == 0:
         scheduler.event_loop_planner()
     else:
         scheduler.event_loop_executor()
@@ -48,9 +41,11 @@ class PeerScheduler:
         requests: Channel,
         finished: Channel | None,
     ) -> None:
+        configure_logging(args.log_level, rank_label(args, replica, rank))
         self.rank = rank
         self.replica = replica
         self.tp_size = args.tp_size
+        self.scheduling = args.scheduling
         if rank == 0:
             # Bind before the model loads, so that whoever sends to this rank can connect meanwhile.
             self.recv_from_tokenizer = Receiver(context.zmq, requests, Request)
