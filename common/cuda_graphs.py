@@ -50,7 +50,7 @@ class DecodeGraphs:
     def run(
         self, input_ids: np.ndarray, positions: np.ndarray, slot_table: np.ndarray, rows: np.ndarray
     ) -> torch.Tensor:
-        """Logits float32 [len(rows), vocab], valid until the next run; positions[i] + 1 tokens of rows[i] have slots."""
+        """Logits float32 [len(rows), vocab], valid until the next run. Row i has positions[i] + 1 tokens with slots."""
         size, width = _padded(positions)
         batch = self._attention.decode_batch(slot_table, rows, positions + 1, size, width)
         padded = np.zeros((2, size), dtype=np.int64)
