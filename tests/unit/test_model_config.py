@@ -59,8 +59,6 @@ def config_of(num_heads: int, num_kv_heads: int, intermediate_size: int) -> Mode
         rope_theta=1e4,
         tie_word_embeddings=False,
         eos_token_ids=(2,),
-        bos_token_id=1,
-        model_type="llama",
     )
 
 
@@ -76,7 +74,7 @@ def test_an_older_config(tmp_path: Path) -> None:
     config = load_config(write_folder(tmp_path, rope_theta=5e5, rms_norm_eps=1e-5, rope_scaling=None))
     assert (config.path, config.hidden_size, config.num_layers, config.head_dim) == (tmp_path, 64, 2, 8)
     assert (config.rope_theta, config.rms_norm_eps, config.max_position_embeddings) == (5e5, 1e-5, 2048)
-    assert (config.eos_token_ids, config.bos_token_id, config.tie_word_embeddings) == ((2,), 1, False)
+    assert (config.eos_token_ids, config.tie_word_embeddings) == ((2,), False)
 
 
 def test_rope_parameters_of_transformers_5(tmp_path: Path) -> None:
@@ -110,7 +108,7 @@ def test_eos_token_ids(tmp_path: Path, in_config: object, in_generation: dict | 
         ({"architectures": ["MambaForCausalLM"]}, "MambaForCausalLM"),
         ({"architectures": None}, "LlamaForCausalLM"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "linear"),
-        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "llama3"),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "llama3 lacks factor"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ({"without": "hidden_size"}, "no hidden_size"),
         ({"hidden_size": "large"}, "wrong type"),
@@ -242,7 +240,7 @@ def test_tiny(cache: Path) -> None:
     config = load_config(folder)
     assert (config.num_heads, config.num_kv_heads, config.head_dim, config.hidden_size) == (8, 4, 16, 64)
     assert (config.num_layers, config.intermediate_size, config.vocab_size) == (2, 256, 258)
-    assert (config.eos_token_ids, config.bos_token_id, config.max_position_embeddings) == ((257,), 256, 2048)
+    assert (config.eos_token_ids, config.max_position_embeddings) == ((257,), 2048)
 
 
 def test_tiny_is_the_same_everywhere(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
