@@ -42,13 +42,14 @@ def write_gguf(model: PreTrainedModel, path: Path, kind: GGMLQuantizationType, *
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     if config.model_type == "llama":
         writer.add_vocab_size(config.vocab_size)
         writer.add_rope_dimension_count(config.head_dim)
+    if config.model_type == "qwen3":  # a file without it means hidden / heads
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
     _add_tokenizer(writer, config.model_type)
     for key, value in metadata.items():
         add = writer.add_uint32 if isinstance(value, int) else writer.add_string
