@@ -44,7 +44,7 @@ RANDOM_SIZES = {
     "max_position_embeddings": 512,
     "initializer_range": 1 / 576**0.5,  # keeps the variance
 }
-# Logits come out as large as SmolLM2's, about 40.
+# Logits come out as large as SmolLM2's, up to about 50.
 EMBEDDING_SCALE = 8.0
 VARIANTS = {
     "tied": {"tie_word_embeddings": True},

@@ -6,6 +6,8 @@ Every loader then reads one format. The folder takes four bytes per weight, what
 from __future__ import annotations
 
 import json
+import math
+import struct
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,9 @@ LAYER_NAMES = {
 }
 # Without `output` the embeddings are tied.
 OTHER_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+
+# What llama.cpp reorders the rows of, for llama alone -> the number of heads in it.
+REORDERED = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
 
 # Llama 3.1 and later. A GGUF file holds only what the frequencies are divided by, not how that came about.
 LLAMA3_LOW, LLAMA3_HIGH, LLAMA3_ORIGINAL_POSITIONS = 1.0, 4.0, 8192
@@ -162,26 +167,35 @@ def _llama3_scaling(config: dict[str, Any], divisors: np.ndarray) -> dict[str, A
 
 
 def _save_weights(tensors: dict[str, Any], config: dict[str, Any], path: Path) -> None:
-    from gguf import dequantize
-    from safetensors.numpy import save_file
+    """model.safetensors, byte for byte as the safetensors package writes it, but one tensor in memory at a time."""
+    named = sorted((*_hugging_face_name(name), name) for name in tensors if name != ROPE_DIVISORS)
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, _, source in named:
+        shape = [int(size) for size in reversed(tensors[source].shape)]
+        start, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, kind, source in named:
+            file.write(_dequantised(tensors[source], kind, config).data)
 
-    # llama.cpp reorders the rows of q and k for llama alone.
-    reordered = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
-    weights = {}
-    for tensor in tensors.values():
-        if tensor.name == ROPE_DIVISORS:
-            continue
-        name, kind = _hugging_face_name(tensor.name)
-        try:
-            values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
-        except NotImplementedError:
-            raise ValueError(
-                f"{tensor.name} is of type {tensor.tensor_type.name}, which the gguf package cannot dequantise"
-            ) from None
-        if config["model_type"] == "llama" and kind in reordered:
-            values = _half_split(values, config[reordered[kind]])
-        weights[name] = np.ascontiguousarray(values)
-    save_file(weights, path, metadata={"format": "pt"})
+
+def _dequantised(tensor: Any, kind: str, config: dict[str, Any]) -> np.ndarray:
+    """float32, contiguous, with rows in Hugging Face's order. kind: as in LAYER_NAMES."""
+    from gguf import dequantize
+
+    try:
+        values = dequantize(tensor.data, tensor.tensor_type).astype("<f4", copy=False)
+    except NotImplementedError:
+        raise ValueError(
+            f"{tensor.name} is of type {tensor.tensor_type.name}, which the gguf package cannot dequantise"
+        ) from None
+    if config["model_type"] == "llama" and kind in REORDERED:
+        values = _half_split(values, config[REORDERED[kind]])
+    return np.ascontiguousarray(values)
 
 
 def _hugging_face_name(name: str) -> tuple[str, str]:

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from gguf import GGMLQuantizationType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
 
 from common.models.config import load_config
@@ -61,6 +62,23 @@ def test_greedy_equals_the_model_that_was_written(
     }
     prompt = list(range(20))
     assert hf.greedy(hf.load(folder), prompt, 16) == hf.greedy(model, prompt, 16)
+
+
+def test_the_weights_are_written_as_safetensors_writes_them(tmp_path: Path) -> None:
+    path, _ = write(tmp_path / "model.gguf", kind=Q4_0, tied=False)
+    written = resolve_model(path) / "model.safetensors"
+    save_file(load_file(written), tmp_path / "again.safetensors", metadata={"format": "pt"})
+    assert written.read_bytes() == (tmp_path / "again.safetensors").read_bytes()
+
+
+def test_a_type_that_cannot_be_dequantised(tmp_path: Path, cache: Path) -> None:
+    path, _ = write(tmp_path / "model.gguf", kind=Q4_0)
+    # Q8_1 is what llama.cpp turns activations into: no file holds it, but one can say so.
+    reader = GGUFReader(path, "r+")
+    field = next(tensor.field for tensor in reader.tensors if tensor.name == "token_embd.weight")
+    field.parts[4][0] = GGMLQuantizationType.Q8_1
+    reader.data.flush()
+    assert "token_embd.weight is of type Q8_1, which the gguf package cannot dequantise" in refused(path, cache)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
