@@ -19,7 +19,7 @@ def arg(default: Any, help: str, *, aliases: tuple[str, ...] = (), choices: tupl
 @dataclass(frozen=True)
 class EngineArgs:
     stage: str = arg("peer", "process model: rpyc, broadcast, peer, all three (all), or package.module:launch")
-    model_path: str = arg("smollm2", "smollm2, tiny, or a Hugging Face folder", aliases=("--model",))
+    model_path: str = arg("smollm2", "smollm2, tiny, a Hugging Face folder, or a GGUF file", aliases=("--model",))
     tp_size: int = arg(1, "tensor-parallel ranks per replica", aliases=("--tensor-parallel-size", "--tp"))
     dp_size: int = arg(1, "data-parallel replicas", aliases=("--data-parallel-size", "--dp"))
     scheduling: str | None = arg(

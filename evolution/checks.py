@@ -12,6 +12,7 @@ from common.args import EngineArgs
 from common.memory import check_memory, default_max_total_tokens
 from common.models.config import ModelConfig, load_config, plan_heads
 from common.models.sources import resolve_model
+from common.models.weights import check_weights
 from evolution.stages import fill_in, find_stage, supports
 
 DEFAULT_MAX_RUNNING_REQUESTS = 256
@@ -47,6 +48,7 @@ def resolve_args(args: EngineArgs, measure_memory: bool = True) -> tuple[EngineA
     folder = resolve_model(args.model_path)
     config = load_config(folder)
     plan_heads(config, args.tp_size)
+    check_weights(config)
     context_length = args.context_length or config.max_position_embeddings
     if context_length > config.max_position_embeddings:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What config.json says of a Llama-family model, and how its heads are laid out over tensor-parallel ranks.
+"""What config.json says of a Llama, Qwen2 or Qwen3 model, and how its heads lie over tensor-parallel ranks.
 
 Nothing here imports torch: the main process and the detokenizer read it too.
 """
@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ARCHITECTURE = "LlamaForCausalLM"
-# What LlamaConfig of transformers takes for a key that config.json leaves out.
-DEFAULT_MAX_POSITIONS = 2048
+from common.models.rope import Llama3Scaling, read_rope
+
+# The architectures that work, and what transformers takes for a key that config.json leaves out.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "LlamaForCausalLM": {"max_position_embeddings": 2048},
+    "Qwen2ForCausalLM": {"max_position_embeddings": 32768, "num_key_value_heads": 32},
+    "Qwen3ForCausalLM": {"max_position_embeddings": 32768, "num_key_value_heads": 32, "head_dim": 128},
+}
 DEFAULT_RMS_NORM_EPS = 1e-6
-DEFAULT_ROPE_THETA = 10000.0
+# Of Qwen2 and Qwen3 with use_sliding_window.
+DEFAULT_SLIDING_WINDOW, DEFAULT_MAX_WINDOW_LAYERS = 4096, 28
+INDEX = "model.safetensors.index.json"
 # The TP sizes that a refusal tries out for the reader.
 LISTED_TP_SIZES = 16
 
@@ -36,9 +43,10 @@ class ModelConfig:
     rope_theta: float
     tie_word_embeddings: bool
     eos_token_ids: tuple[int, ...]
-    bos_token_id: int | None
-    model_type: str
-    attention_bias: bool = False
+    rope_scaling: Llama3Scaling | None = None
+    qkv_bias: bool = False
+    o_bias: bool = False
+    qk_norm: bool = False  # an RMS norm over each head of q and k, before they are rotated
 
 
 def load_config(folder: str | Path) -> ModelConfig:
@@ -89,14 +97,21 @@ def weight_files(folder: Path) -> list[Path]:
     single = folder / "model.safetensors"
     if single.is_file():
         return [single]
-    if not (folder / "model.safetensors.index.json").is_file():
-        raise ValueError(f"{folder}: there is neither model.safetensors nor model.safetensors.index.json")
-    index = read_json(folder, "model.safetensors.index.json")
-    files = [folder / name for name in sorted(set(index.get("weight_map", {}).values()))]
+    files = [folder / name for name in sorted(set(shard_of_tensor(folder).values()))]
     missing = [file.name for file in files if not file.is_file()]
     if missing or not files:
-        raise ValueError(f"{folder}: model.safetensors.index.json names missing shards: {', '.join(missing) or 'none'}")
+        raise ValueError(f"{folder}: {INDEX} names missing shards: {', '.join(missing) or 'none'}")
     return files
+
+
+def shard_of_tensor(folder: Path) -> dict[str, str]:
+    """The index of sharded weights: the name of each tensor -> the name of its file."""
+    if not (folder / INDEX).is_file():
+        raise ValueError(f"{folder}: there is neither model.safetensors nor {INDEX}")
+    shards = read_json(folder, INDEX).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+        raise ValueError(f"{folder}: {INDEX} has no weight_map from tensor names to file names")
+    return shards
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
@@ -113,9 +128,14 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _config_from(folder: Path, values: dict[str, Any]) -> ModelConfig:
-    _refuse_other_models(folder, values)
+    architecture = _architecture(folder, values)
+    values = {**DEFAULTS[architecture], **values}
+    _refuse_what_is_not_built(folder, values)
     heads = values["num_attention_heads"]
     hidden_size = values["hidden_size"]
+    rope_theta, rope_scaling = read_rope(folder, values)
+    attention_bias = values.get("attention_bias", False)
+    qwen2 = architecture == "Qwen2ForCausalLM"
     return ModelConfig(
         path=folder,
         hidden_size=hidden_size,
@@ -125,38 +145,46 @@ def _config_from(folder: Path, values: dict[str, Any]) -> ModelConfig:
         head_dim=values.get("head_dim") or hidden_size // heads,
         intermediate_size=values["intermediate_size"],
         vocab_size=values["vocab_size"],
-        max_position_embeddings=values.get("max_position_embeddings", DEFAULT_MAX_POSITIONS),
+        max_position_embeddings=values["max_position_embeddings"],
         rms_norm_eps=float(values.get("rms_norm_eps", DEFAULT_RMS_NORM_EPS)),
-        rope_theta=_rope_theta(folder, values),
+        rope_theta=rope_theta,
+        rope_scaling=rope_scaling,
         tie_word_embeddings=values.get("tie_word_embeddings", False),
         eos_token_ids=_eos_token_ids(folder, values),
-        bos_token_id=values.get("bos_token_id"),
-        model_type=values.get("model_type", "llama"),
-        attention_bias=values.get("attention_bias", False),
+        qkv_bias=qwen2 or attention_bias,
+        o_bias=attention_bias and not qwen2,
+        qk_norm=architecture == "Qwen3ForCausalLM",
     )
 
 
-def _refuse_other_models(folder: Path, values: dict[str, Any]) -> None:
+def _architecture(folder: Path, values: dict[str, Any]) -> str:
     architectures = values.get("architectures") or ["nothing"]
-    if architectures != [ARCHITECTURE]:
-        raise ValueError(f"{folder}: the architecture is {', '.join(architectures)}; only {ARCHITECTURE} works")
+    if len(architectures) != 1 or architectures[0] not in DEFAULTS:
+        raise ValueError(f"{folder}: the architecture is {', '.join(architectures)}; {', '.join(DEFAULTS)} work")
+    return architectures[0]
+
+
+def _refuse_what_is_not_built(folder: Path, values: dict[str, Any]) -> None:
     if values.get("hidden_act", "silu") != "silu":
         raise ValueError(f"{folder}: hidden_act is {values['hidden_act']}; only silu works")
     if values.get("mlp_bias"):
         raise ValueError(f"{folder}: mlp_bias is set; only MLPs without a bias work")
     if values.get("quantization_config"):
         raise ValueError(f"{folder}: the weights are quantized; only float32, float16 and bfloat16 weights work")
+    if _slides(values):
+        raise ValueError(
+            f"{folder}: use_sliding_window is true and some layers slide (sliding_window, max_window_layers,"
+            " layer_types); only full attention works"
+        )
 
 
-def _rope_theta(folder: Path, values: dict[str, Any]) -> float:
-    """transformers 5 writes `rope_parameters`; before that it was `rope_theta` and an optional `rope_scaling`."""
-    rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    if kind != "default":
-        raise ValueError(f"{folder}: rope scaling of type {kind} is not supported; only default rotary embedding works")
-    if rope.get("partial_rotary_factor", values.get("partial_rotary_factor", 1.0)) != 1.0:
-        raise ValueError(f"{folder}: partial_rotary_factor is set; only rotary embedding of whole heads works")
-    return float(rope.get("rope_theta") or values.get("rope_theta") or DEFAULT_ROPE_THETA)
+def _slides(values: dict[str, Any]) -> bool:
+    """Whether a layer's attention really has a window. The published Qwen configs name one and switch it off."""
+    if not values.get("use_sliding_window") or values.get("sliding_window", DEFAULT_SLIDING_WINDOW) is None:
+        return False
+    if layer_types := values.get("layer_types"):
+        return any(kind != "full_attention" for kind in layer_types)
+    return values.get("max_window_layers", DEFAULT_MAX_WINDOW_LAYERS) < values["num_hidden_layers"]
 
 
 def _eos_token_ids(folder: Path, values: dict[str, Any]) -> tuple[int, ...]:

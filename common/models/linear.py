@@ -44,7 +44,7 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """x [N, H] over its root mean square, computed in float32, times weight [H]."""
+    """x [..., H] over its root mean square, computed in float32, times weight [H]."""
     wide = x.float()
     wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
     return weight * wide.to(x.dtype)

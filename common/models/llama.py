@@ -1,4 +1,4 @@
-"""The Llama forward of one rank.
+"""The forward of one rank: Llama, and Qwen2 and Qwen3, which differ from it by a bias and by norms of q and k.
 
 Tensor parallelism as in Megatron-LM: a rank holds some heads and a slice of the MLP, and each of the two halves of a
 layer ends in one all-reduce. Where keys and values live, and who may look at whom, is the caller's: see `forward`.
@@ -33,6 +33,8 @@ class TensorParallel(Protocol):
 class Layer:
     input_norm: torch.Tensor
     qkv: Linear | PackedLinear
+    q_norm: torch.Tensor | None
+    k_norm: torch.Tensor | None
     o: Linear | PackedLinear
     post_norm: torch.Tensor
     gate_up: Linear | PackedLinear
@@ -65,6 +67,8 @@ class Llama:
                     Layer(
                         input_norm=weights.input_norm,
                         qkv=linear(weights.qkv, weights.qkv_bias),
+                        q_norm=weights.q_norm,
+                        k_norm=weights.k_norm,
                         o=linear(weights.o, weights.o_bias),
                         post_norm=weights.post_norm,
                         gate_up=linear(weights.gate_up),
@@ -114,6 +118,9 @@ class Llama:
         """hidden [N, H] -> this rank's part of the attention block's output, [N, H]."""
         heads = layer.qkv(hidden).view(len(hidden), -1, self.config.head_dim)  # [N, Q + 2 KV, D]
         q, k, v = heads.split([self.layout.num_q_heads, self.layout.num_kv_heads, self.layout.num_kv_heads], dim=1)
+        if self.config.qk_norm:
+            q = rms_norm(q, layer.q_norm, self.config.rms_norm_eps)
+            k = rms_norm(k, layer.k_norm, self.config.rms_norm_eps)
         out = attend(index, _rotate(q, *rope), _rotate(k, *rope), v)
         return layer.o(out.reshape(len(hidden), -1))
 
@@ -122,6 +129,8 @@ def _rope_tables(config: ModelConfig, dtype: torch.dtype, device: torch.device) 
     """cos and sin of position times frequency, [max_position, D / 2] each: computed in float32, kept in `dtype`."""
     steps = torch.arange(0, config.head_dim, 2, dtype=torch.float32)
     frequencies = 1.0 / config.rope_theta ** (steps / config.head_dim)
+    if scaling := config.rope_scaling:
+        frequencies = frequencies / torch.tensor([scaling.divisor(f) for f in frequencies.tolist()])
     angles = torch.outer(torch.arange(config.max_position_embeddings, dtype=torch.float32), frequencies)
     return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
 

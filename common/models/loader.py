@@ -1,7 +1,9 @@
 """The tensors of one rank, read from a Hugging Face folder's safetensors files through mmap.
 
 ```
- q, k, v      rows by head, fused [q | k | v]; zero rows for padding, a shared KV head where heads are replicated
+ q, k, v      rows by head, fused [q | k | v]; zero rows for padding, a shared KV head where heads are replicated;
+              their biases alike
+ q, k norms   whole on each rank: every head has the same
  o            columns by head; zero columns for padding
  gate, up     rows, fused [gate | up]
  down         columns
@@ -17,9 +19,9 @@ from dataclasses import dataclass
 from types import TracebackType
 
 import torch
-from safetensors import safe_open
 
-from common.models.config import HeadLayout, ModelConfig, weight_files
+from common.models.config import HeadLayout, ModelConfig
+from common.models.weights import expected_shapes, open_weights, tensor_slice
 
 
 @dataclass
@@ -29,6 +31,8 @@ class LayerWeights:
     input_norm: torch.Tensor  # [H]
     qkv: torch.Tensor  # [(Q + 2 KV) * D, H]
     qkv_bias: torch.Tensor | None  # [(Q + 2 KV) * D]
+    q_norm: torch.Tensor | None  # [D]
+    k_norm: torch.Tensor | None  # [D]
     o: torch.Tensor  # [H, Q * D]
     o_bias: torch.Tensor | None  # [H], on rank 0 only: the ranks' outputs are added up
     post_norm: torch.Tensor  # [H]
@@ -47,15 +51,11 @@ class ShardLoader:
         self.rank = rank
         self.dtype = dtype
         self.device = device
+        self._shapes = expected_shapes(config)
         self._stack = ExitStack()
-        self._file_of = {}
-        for path in weight_files(config.path):
-            try:
-                file = self._stack.enter_context(safe_open(path, framework="pt"))
-            except Exception as error:  # SafetensorError derives from Exception alone
-                self._stack.close()
-                raise ValueError(f"{path} is not a readable safetensors file ({error})") from None
-            self._file_of.update(dict.fromkeys(file.keys(), file))
+        with self._stack:  # closes what is open if a file cannot be read
+            self._file_of = open_weights(config.path, "pt", self._stack)
+            self._stack = self._stack.pop_all()
 
     def __enter__(self) -> ShardLoader:
         return self
@@ -69,25 +69,23 @@ class ShardLoader:
         c, rank = self.config, self.rank
         attn, mlp = f"model.layers.{index}.self_attn.", f"model.layers.{index}.mlp."
         inner = c.intermediate_size // self.layout.tp_size
-        gate_up = [
-            self._part(mlp + name, (c.intermediate_size, c.hidden_size), 0, rank * inner, inner)
-            for name in ("gate_proj.weight", "up_proj.weight")
-        ]
+        gate_up = [self._part(mlp + name, 0, rank * inner, inner) for name in ("gate_proj.weight", "up_proj.weight")]
         return LayerWeights(
             input_norm=self._vector(f"model.layers.{index}.input_layernorm.weight"),
-            qkv=self._qkv(attn, "weight", (c.hidden_size,)),
-            qkv_bias=self._qkv(attn, "bias", ()) if c.attention_bias else None,
-            o=self._heads(attn + "o_proj.weight", 1, "q", (c.hidden_size,)),
-            o_bias=self._vector(attn + "o_proj.bias") if c.attention_bias and rank == 0 else None,
+            qkv=self._qkv(attn, "weight"),
+            qkv_bias=self._qkv(attn, "bias") if c.qkv_bias else None,
+            q_norm=self._vector(attn + "q_norm.weight") if c.qk_norm else None,
+            k_norm=self._vector(attn + "k_norm.weight") if c.qk_norm else None,
+            o=self._heads(attn + "o_proj.weight", 1, "q"),
+            o_bias=self._vector(attn + "o_proj.bias") if c.o_bias and rank == 0 else None,
             post_norm=self._vector(f"model.layers.{index}.post_attention_layernorm.weight"),
             gate_up=torch.cat(gate_up),
-            down=self._part(mlp + "down_proj.weight", (c.hidden_size, c.intermediate_size), 1, rank * inner, inner),
+            down=self._part(mlp + "down_proj.weight", 1, rank * inner, inner),
         )
 
     def embedding(self) -> torch.Tensor:
         """[vocab, H]."""
-        vocab = self.config.vocab_size
-        return self._part("model.embed_tokens.weight", (vocab, self.config.hidden_size), 0, 0, vocab)
+        return self._part("model.embed_tokens.weight", 0, 0, self.config.vocab_size)
 
     def final_norm(self) -> torch.Tensor:
         """[H]."""
@@ -97,36 +95,28 @@ class ShardLoader:
         """[ceil(vocab / tp), H]."""
         name = "model.embed_tokens.weight" if self.config.tie_word_embeddings else "lm_head.weight"
         rows = -(-self.config.vocab_size // self.layout.tp_size)
-        shape = (self.config.vocab_size, self.config.hidden_size)
-        return self._part(name, shape, 0, self.rank * rows, rows)
+        return self._part(name, 0, self.rank * rows, rows)
 
-    def _qkv(self, attn: str, suffix: str, rest: tuple[int, ...]) -> torch.Tensor:
-        return torch.cat([self._heads(f"{attn}{x}_proj.{suffix}", 0, x, rest) for x in "qkv"])
+    def _qkv(self, attn: str, suffix: str) -> torch.Tensor:
+        return torch.cat([self._heads(f"{attn}{x}_proj.{suffix}", 0, x) for x in "qkv"])
 
-    def _heads(self, name: str, dim: int, kind: str, rest: tuple[int, ...]) -> torch.Tensor:
-        """The rank's query ("q") or KV heads along `dim`; `rest` is the size of the other dimension, if any."""
-        c, layout = self.config, self.layout
+    def _heads(self, name: str, dim: int, kind: str) -> torch.Tensor:
+        """The rank's query ("q") or KV heads along `dim`."""
+        layout, head_dim = self.layout, self.config.head_dim
         if kind == "q":
-            total, first, count = c.num_heads, self.rank * layout.num_q_heads, layout.num_q_heads
+            first, count = self.rank * layout.num_q_heads, layout.num_q_heads
         else:
-            total, first, count = c.num_kv_heads, layout.first_kv_head(self.rank), layout.num_kv_heads
-        length = (total * c.head_dim,)
-        shape = length + rest if dim == 0 else rest + length
-        return self._part(name, shape, dim, first * c.head_dim, count * c.head_dim)
+            first, count = layout.first_kv_head(self.rank), layout.num_kv_heads
+        return self._part(name, dim, first * head_dim, count * head_dim)
 
     def _vector(self, name: str) -> torch.Tensor:
         # A copy: a view would keep the whole file mapped, and every page of it that was ever read.
-        return self._part(name, (self.config.hidden_size,), 0, 0, self.config.hidden_size).clone()
+        return self._part(name, 0, 0, self._shapes[name][0]).clone()
 
-    def _part(self, name: str, shape: tuple[int, ...], dim: int, start: int, count: int) -> torch.Tensor:
-        """[start, start + count) along `dim` of a tensor of this shape; zeros where that is past its end."""
-        if name not in self._file_of:
-            raise ValueError(f"{self.config.path}: the weights have no {name}")
-        source = self._file_of[name].get_slice(name)
-        if tuple(source.get_shape()) != shape:
-            raise ValueError(
-                f"{self.config.path}: {name} is {source.get_shape()}, but config.json makes it {list(shape)}"
-            )
+    def _part(self, name: str, dim: int, start: int, count: int) -> torch.Tensor:
+        """[start, start + count) along `dim` of a tensor; zeros where that is past its end."""
+        shape = self._shapes[name]
+        source = tensor_slice(self.config, self._file_of, name, shape)
         start, stop = min(start, shape[dim]), min(start + count, shape[dim])
         part = source[:, start:stop] if dim == 1 else source[start:stop]
         part = part.to(self.device, self.dtype)

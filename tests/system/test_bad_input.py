@@ -67,15 +67,7 @@ def sigterm_handler():
 @pytest.mark.parametrize("case", CASES)
 def test_one_line_and_exit_code_2(case, capsys):
     arguments, expected = CASES[case]
-    before = descendants(), names_left_on_disk()
-    with pytest.raises(SystemExit) as exit_:
-        main(["run", "--model-path", "tiny", *arguments])
-    captured = capsys.readouterr()
-    assert exit_.value.code == 2
-    assert expected in captured.err
-    assert captured.err.count("\n") == 1, captured.err
-    assert captured.out == ""
-    assert (descendants(), names_left_on_disk()) == before
+    one_line_that_says(["--model-path", "tiny", *arguments], expected, capsys)
 
 
 def test_a_folder_with_another_architecture(tmp_path, capsys):
@@ -102,6 +94,42 @@ def test_a_folder_with_a_broken_config(tmp_path, capsys, key, value):
     error = capsys.readouterr().err
     assert error.count("\n") == 1, error
     assert "config.json" in error
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_folder_with_truncated_weights(tmp_path, capsys, shards):
+    for file in resolve_model("tiny").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    whole = tmp_path / "model.safetensors"
+    name = "model.safetensors" if shards == 1 else "model-00001-of-00002.safetensors"
+    (tmp_path / name).write_bytes(whole.read_bytes()[:5000])
+    if shards == 2:
+        whole.unlink()
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": name}}))
+    one_line_that_says(["--model-path", str(tmp_path)], f"{name} is not a readable safetensors file", capsys)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"", "not a whole GGUF file"), (b"GGUF\3\0\0\0", "truncated or damaged"), (None, "there is no model")],
+)
+def test_a_gguf_file_that_is_none(tmp_path, monkeypatch, capsys, content, reason):
+    monkeypatch.setenv("EVOLUTION_CACHE", str(tmp_path / "cache"))
+    if content is not None:
+        (tmp_path / "x.gguf").write_bytes(content)
+    one_line_that_says(["--model-path", str(tmp_path / "x.gguf")], reason, capsys)
+
+
+def one_line_that_says(arguments, expected, capsys):
+    before = descendants(), names_left_on_disk()
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", *arguments])
+    captured = capsys.readouterr()
+    assert exit_.value.code == 2
+    assert expected in captured.err
+    assert captured.err.count("\n") == 1, captured.err
+    assert captured.out == ""
+    assert (descendants(), names_left_on_disk()) == before
 
 
 def test_the_main_process_never_imports_torch():

@@ -1,7 +1,10 @@
-"""The Llama forward against transformers, on random folders, over one rank and over several (as threads)."""
+"""The forward against transformers, on random folders, over one rank and over several (as threads)."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +12,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import LlamaForCausalLM, PreTrainedModel
 
 from common.models.config import load_config, plan_heads
-from common.models.linear import PackedLinear, can_pack, swiglu
+from common.models.linear import PackedLinear, can_pack, rms_norm, swiglu
 from common.models.llama import Llama
+from common.models.loader import ShardLoader
 from common.models.sources import resolve_model
+from common.models.weights import check_weights
+from experiments import transformers_reference as hf
 
 PROMPT = [5, 17, 3, 99, 42, 42, 7]
 CLOSE = 1e-4
@@ -109,7 +116,7 @@ def load(folder: Path, dtype: torch.dtype = torch.float32, packed: bool = True) 
     return run_ranks(1, work)[0]
 
 
-def check_greedy(folder: Path, reference: LlamaForCausalLM, tp_size: int, count: int = 12) -> float:
+def check_greedy(folder: Path, reference: PreTrainedModel, tp_size: int, count: int = 12) -> float:
     """Greedy tokens as the reference has them, on every rank; the largest difference of a logit."""
     config = load_config(folder)
     layout = plan_heads(config, tp_size)
@@ -130,8 +137,10 @@ def check_greedy(folder: Path, reference: LlamaForCausalLM, tp_size: int, count:
     return (logits - expected).abs().max().item()
 
 
-def save_random(folder: Path, seed: int = 0, **changes: object) -> LlamaForCausalLM:
-    """A random Llama, saved. Norms and biases are random too, and logits have a spread of about 2."""
+def save_random(
+    folder: Path, seed: int = 0, family: str = "llama", shard: str = "1GB", **changes: object
+) -> PreTrainedModel:
+    """A random model of a family, saved. Its logits have a spread of about 2."""
     settings = {
         "vocab_size": 131,  # a prime: no TP size divides it
         "num_hidden_layers": 2,
@@ -140,34 +149,86 @@ def save_random(folder: Path, seed: int = 0, **changes: object) -> LlamaForCausa
         "head_dim": 16,
         "intermediate_size": 132,
         "max_position_embeddings": 128,
-        "initializer_range": 0.2,
         "tie_word_embeddings": False,
         **changes,
     }
     settings.setdefault("hidden_size", settings["num_attention_heads"] * 8)
-    torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(**settings)).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" in name or name.endswith("bias"):
-                parameter.add_(torch.randn_like(parameter) * 0.3)
-    model.save_pretrained(folder, max_shard_size=settings.get("shard", "1GB"))
+    model = hf.random_model(family, seed, **settings)
+    model.save_pretrained(folder, max_shard_size=shard)
     return model
 
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(12, 1), (4, 2), (9, 3), (10, 5)])
-def test_greedy_equals_transformers_at_any_tp(tmp_path: Path, heads: int, kv_heads: int, tied: bool) -> None:
-    reference = save_random(tmp_path, num_attention_heads=heads, num_key_value_heads=kv_heads, tie_word_embeddings=tied)
+@pytest.mark.parametrize("family", hf.FAMILIES)
+def test_greedy_equals_transformers_at_any_tp(
+    tmp_path: Path, family: str, heads: int, kv_heads: int, tied: bool
+) -> None:
+    reference = save_random(
+        tmp_path, family=family, num_attention_heads=heads, num_key_value_heads=kv_heads, tie_word_embeddings=tied
+    )
     largest = {tp_size: check_greedy(tmp_path, reference, tp_size) for tp_size in (1, 2, 3, 4)}
-    print(f"{heads} heads, {kv_heads} KV heads, tied {tied}: largest logit difference {largest}")
+    print(f"{family}, {heads} heads, {kv_heads} KV heads, tied {tied}: largest logit difference {largest}")
     assert max(largest.values()) < CLOSE
 
 
 @pytest.mark.parametrize("tp_size", [1, 2])
-def test_attention_biases(tmp_path: Path, tp_size: int) -> None:
-    reference = save_random(tmp_path, attention_bias=True)
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_attention_biases(tmp_path: Path, family: str, tp_size: int) -> None:
+    reference = save_random(tmp_path, family=family, attention_bias=True)
     assert check_greedy(tmp_path, reference, tp_size) < CLOSE
+
+
+@pytest.mark.parametrize("family", hf.FAMILIES)
+def test_what_padding_and_replication_hold(tmp_path: Path, family: str) -> None:
+    """5 KV groups over 2 ranks: the last of rank 1 is zeros. 1 KV head: both ranks hold it. The norms are whole."""
+    extra = {} if family == "qwen2" else {"attention_bias": True}
+    for kv_heads in (5, 1):
+        folder = tmp_path / str(kv_heads)
+        save_random(folder, family=family, num_attention_heads=10, num_key_value_heads=kv_heads, **extra)
+        config, whole = load_config(folder), load_file(folder / "model.safetensors")
+        layers = []
+        for rank in range(2):
+            with ShardLoader(config, plan_heads(config, 2), rank, torch.float32, torch.device("cpu")) as loader:
+                layers.append(loader.layer(1))
+        bias = {x: whole[f"model.layers.1.self_attn.{x}_proj.bias"] for x in "qkv"}
+        if kv_heads == 5:
+            q, k, v = layers[1].qkv_bias.split([96, 48, 48])
+            for part, of_model, real in ((q, bias["q"][96:], 64), (k, bias["k"][48:], 32), (v, bias["v"][48:], 32)):
+                assert torch.equal(part[:real], of_model)
+                assert not part[real:].any()
+            assert not layers[1].o[:, 64:].any()
+        else:
+            for rank, layer in enumerate(layers):
+                expected = [bias["q"][rank * 80 : rank * 80 + 80], bias["k"], bias["v"]]
+                assert torch.equal(layer.qkv_bias, torch.cat(expected))
+        assert (layers[0].o_bias is None) == (family == "qwen2")
+        assert layers[1].o_bias is None
+        for layer in layers:
+            if family == "qwen3":
+                assert torch.equal(layer.q_norm, whole["model.layers.1.self_attn.q_norm.weight"])
+                assert torch.equal(layer.k_norm, whole["model.layers.1.self_attn.k_norm.weight"])
+            else:
+                assert layer.q_norm is layer.k_norm is None
+
+
+@pytest.mark.parametrize("spelling", ["rope_parameters", "rope_scaling"])
+def test_llama3_rope(tmp_path: Path, spelling: str) -> None:
+    reference = save_random(tmp_path, rope_parameters=hf.SHORT_LLAMA3_ROPE, tie_word_embeddings=True)
+    if spelling == "rope_scaling":
+        values = json.loads((tmp_path / "config.json").read_text())
+        values["rope_scaling"] = values.pop("rope_parameters")
+        values["rope_theta"] = values["rope_scaling"].pop("rope_theta")
+        (tmp_path / "config.json").write_text(json.dumps(values))
+    assert check_greedy(tmp_path, reference, 1, count=100) < CLOSE
+    frequencies = reference.model.rotary_emb.inv_freq
+    plain = 1.0 / 10000.0 ** (torch.arange(0, 16, 2) / 16)
+    scaling = load_config(tmp_path).rope_scaling
+    divisors = torch.tensor([scaling.divisor(frequency) for frequency in plain.tolist()])
+    torch.testing.assert_close(plain / divisors, frequencies)
+    assert divisors[0] == 1
+    assert divisors[-1] == 8
+    assert ((divisors > 1) & (divisors < 8)).any()
 
 
 def test_rope_theta_and_eps_are_the_models(tmp_path: Path) -> None:
@@ -177,10 +238,34 @@ def test_rope_theta_and_eps_are_the_models(tmp_path: Path) -> None:
 
 
 def test_sharded_files(tmp_path: Path) -> None:
-    reference = save_random(tmp_path, shard="40KB")
+    reference = save_random(tmp_path, family="qwen3", shard="40KB")
     assert not (tmp_path / "model.safetensors").exists()
-    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    shards = sorted(tmp_path.glob("*.safetensors"))
+    assert len(shards) > 2
+    weight_map = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
+    name = next(name for name, shard in weight_map.items() if shard == shards[1].name and "norm" in name)
+    check_weights(load_config(tmp_path))
     assert check_greedy(tmp_path, reference, 2) < CLOSE
+    # It is really read from the second shard: change it there, and the logits change.
+    second = load_file(shards[1])
+    second[name] += 1
+    save_file(second, shards[1], metadata={"format": "pt"})
+    before = reference(torch.tensor([PROMPT])).logits[0]
+    assert (greedy(load(tmp_path), PROMPT, 1)[1] - before).abs().max() > 100 * CLOSE
+
+
+@pytest.mark.parametrize("saved", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", hf.FAMILIES)
+def test_half_precision_folders(tmp_path: Path, family: str, saved: torch.dtype) -> None:
+    save_random(tmp_path, family=family).to(saved).save_pretrained(tmp_path)
+    assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {saved}
+    check_weights(load_config(tmp_path))
+    reference = hf.load(tmp_path)
+    assert check_greedy(tmp_path, reference, 2) < CLOSE
+    logits = greedy(load(tmp_path, torch.bfloat16), PROMPT, 1)[1]
+    with torch.no_grad():
+        expected = reference(torch.tensor([PROMPT])).logits[0]
+    assert (logits - expected).abs().max() < 0.1 * expected.abs().max()
 
 
 def test_tiny_equals_transformers_and_is_not_degenerate() -> None:
@@ -270,6 +355,23 @@ def test_swiglu_does_not_depend_on_the_rows_or_threads() -> None:
         assert torch.equal(rows, alone[:n]), n
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("heads", "head_dim"), [(1, 16), (3, 64), (16, 128), (5, 20)])
+def test_a_heads_norm_does_not_depend_on_the_rows_or_threads(heads: int, head_dim: int, threads: int) -> None:
+    """As in the forward: a strided view of some heads of each row."""
+    fused = torch.randn(1100, heads + 2, head_dim, generator=torch.Generator().manual_seed(5))
+    weight = torch.randn(head_dim, generator=torch.Generator().manual_seed(6))
+    norm = lambda rows: rms_norm(rows.split([1, heads, 1], dim=1)[1], weight, 1e-6)  # noqa: E731
+    alone = torch.cat([norm(fused[row : row + 1].clone()) for row in range(len(fused))])
+    torch.set_num_threads(threads)
+    try:
+        for n in (*range(1, 70), 128, 513, 1100):
+            assert torch.equal(norm(fused[:n].clone()), alone[:n]), n
+            assert torch.equal(norm(fused[-n:].clone()), alone[-n:]), n
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_no_rows_wanted(tmp_path: Path) -> None:
     save_random(tmp_path)
     logits = load(tmp_path).forward(torch.tensor(PROMPT), torch.arange(7), OneSequence(), torch.tensor([], dtype=int))
@@ -314,8 +416,63 @@ def test_weights_that_do_not_fit_the_config(tmp_path: Path) -> None:
         assert str(tmp_path) in str(error.value)
 
 
-def test_a_file_that_is_no_safetensors(tmp_path: Path) -> None:
+def refused(folder: Path) -> str:
+    """What check_weights says, without torch, and a rank too."""
+    with pytest.raises(ValueError) as error:
+        check_weights(load_config(folder))
+    with pytest.raises(ValueError) as again:
+        load(folder)
+    message = str(error.value)
+    assert str(again.value) == message
+    assert str(folder) in message
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("content", ["nothing", "nonsense", "half", "one byte less"])
+def test_a_file_that_is_no_safetensors(tmp_path: Path, content: str) -> None:
     save_random(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(ValueError, match="not a readable safetensors file"):
-        load(tmp_path)
+    path = tmp_path / "model.safetensors"
+    whole = path.read_bytes()
+    contents = {"nothing": b"", "nonsense": b"nonsense", "half": whole[: len(whole) // 2], "one byte less": whole[:-1]}
+    path.write_bytes(contents[content])
+    assert "model.safetensors is not a readable safetensors file" in refused(tmp_path)
+
+
+def test_shards_that_are_not_what_the_index_says(tmp_path: Path) -> None:
+    save_random(tmp_path, shard="40KB")
+    first, second, *_ = sorted(tmp_path.glob("*.safetensors"))
+    index = tmp_path / "model.safetensors.index.json"
+    whole, values = second.read_bytes(), json.loads(index.read_text())
+    second.write_bytes(whole[: len(whole) // 2])
+    assert f"{second.name} is not a readable safetensors file" in refused(tmp_path)
+    second.unlink()
+    with pytest.raises(ValueError, match=f"missing shards: {second.name}"):
+        load_config(tmp_path)
+    second.write_bytes(whole)
+    name = next(name for name, shard in values["weight_map"].items() if shard == second.name)
+    index.write_text(json.dumps({"weight_map": {**values["weight_map"], name: first.name}}))
+    assert f"says that {name} is in {first.name}, and it is not" in refused(tmp_path)
+    index.write_text(json.dumps({"weight_map": {n: s for n, s in values["weight_map"].items() if n != name}}))
+    assert f"the weights have no {name}" in refused(tmp_path)
+    for broken in ({}, {"weight_map": [first.name]}, {"weight_map": {name: 1}}):
+        index.write_text(json.dumps(broken))
+        with pytest.raises(ValueError, match="no weight_map from tensor names to file names"):
+            load_config(tmp_path)
+
+
+def test_weights_of_integers(tmp_path: Path) -> None:
+    save_random(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].to(torch.int8)
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert "model.norm.weight is of type I8; F32, F16, BF16 work" in refused(tmp_path)
+
+
+def test_the_check_needs_no_torch() -> None:
+    code = (
+        "import sys; from common.models.config import load_config; from common.models.sources import resolve_model;"
+        "from common.models.weights import check_weights; check_weights(load_config(resolve_model('tiny')));"
+        "print('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

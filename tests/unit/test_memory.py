@@ -25,8 +25,6 @@ SMOLLM2 = ModelConfig(
     rope_theta=1e5,
     tie_word_embeddings=True,
     eos_token_ids=(2,),
-    bos_token_id=1,
-    model_type="llama",
 )
 
 

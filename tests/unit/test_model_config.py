@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoConfig
 
 from common.models import sources
 from common.models.config import HeadLayout, ModelConfig, load_config, plan_heads
+from common.models.rope import Llama3Scaling
 from common.models.sources import cache_folder, resolve_model
 
 LLAMA = {
@@ -59,8 +61,6 @@ def config_of(num_heads: int, num_kv_heads: int, intermediate_size: int) -> Mode
         rope_theta=1e4,
         tie_word_embeddings=False,
         eos_token_ids=(2,),
-        bos_token_id=1,
-        model_type="llama",
     )
 
 
@@ -76,7 +76,7 @@ def test_an_older_config(tmp_path: Path) -> None:
     config = load_config(write_folder(tmp_path, rope_theta=5e5, rms_norm_eps=1e-5, rope_scaling=None))
     assert (config.path, config.hidden_size, config.num_layers, config.head_dim) == (tmp_path, 64, 2, 8)
     assert (config.rope_theta, config.rms_norm_eps, config.max_position_embeddings) == (5e5, 1e-5, 2048)
-    assert (config.eos_token_ids, config.bos_token_id, config.tie_word_embeddings) == ((2,), 1, False)
+    assert (config.eos_token_ids, config.tie_word_embeddings) == ((2,), False)
 
 
 def test_rope_parameters_of_transformers_5(tmp_path: Path) -> None:
@@ -87,6 +87,70 @@ def test_rope_parameters_of_transformers_5(tmp_path: Path) -> None:
 def test_what_config_json_may_leave_out(tmp_path: Path) -> None:
     config = load_config(write_folder(tmp_path, without="num_key_value_heads"))
     assert (config.num_kv_heads, config.rope_theta, config.rms_norm_eps) == (8, 1e4, 1e-6)
+
+
+FAMILIES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("sizes", [{}, {"head_dim": 32}, {"num_key_value_heads": None, "head_dim": 4}])
+def test_left_out_is_what_transformers_takes(tmp_path: Path, family: str, sizes: dict) -> None:
+    values = {"model_type": family, "architectures": [FAMILIES[family]], "num_attention_heads": 32, "hidden_size": 320}
+    folder = write_folder(tmp_path, without="num_key_value_heads", **{**values, "tie_word_embeddings": True})
+    values = json.loads((folder / "config.json").read_text()) | sizes
+    (folder / "config.json").write_text(json.dumps(values))
+    ours, theirs = load_config(folder), AutoConfig.from_pretrained(folder)
+    head_dim = getattr(theirs, "head_dim", theirs.hidden_size // theirs.num_attention_heads)
+    assert (ours.num_kv_heads, ours.head_dim) == (theirs.num_key_value_heads, head_dim)
+    assert (ours.max_position_embeddings, ours.rms_norm_eps) == (theirs.max_position_embeddings, theirs.rms_norm_eps)
+    assert ours.rope_theta == theirs.rope_parameters["rope_theta"]
+    assert (ours.rope_scaling, ours.tie_word_embeddings) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "attention_bias", "expected"),
+    [
+        # biases of q, k and v; bias of o; norms of q and k
+        ("LlamaForCausalLM", False, (False, False, False)),
+        ("LlamaForCausalLM", True, (True, True, False)),
+        ("Qwen2ForCausalLM", False, (True, False, False)),
+        ("Qwen3ForCausalLM", False, (False, False, True)),
+        ("Qwen3ForCausalLM", True, (True, True, True)),
+    ],
+)
+def test_what_the_families_differ_in(tmp_path: Path, architecture: str, attention_bias: bool, expected: tuple) -> None:
+    config = load_config(write_folder(tmp_path, architectures=[architecture], attention_bias=attention_bias))
+    assert (config.qkv_bias, config.o_bias, config.qk_norm) == expected
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "original"),
+    [
+        ({"rope_scaling": {**LLAMA3, "original_max_position_embeddings": 8192}, "rope_theta": 5e5}, 8192),
+        ({"rope_scaling": {"type": "llama3", **LLAMA3, "rope_theta": 5e5}, "max_position_embeddings": 100}, 100),
+        ({"rope_parameters": {**LLAMA3, "original_max_position_embeddings": 8192, "rope_theta": 5e5}}, 8192),
+        ({"rope_parameters": {**LLAMA3, "rope_theta": 5e5}, "original_max_position_embeddings": 512}, 512),
+    ],
+)
+def test_llama3_rope_in_both_spellings(tmp_path: Path, changes: dict, original: int) -> None:
+    config = load_config(write_folder(tmp_path, **changes))
+    assert (config.rope_theta, config.rope_scaling) == (5e5, Llama3Scaling(8.0, 1.0, 4.0, original))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 0},
+        {"use_sliding_window": True, "sliding_window": None, "max_window_layers": 0},
+        {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 2},
+        {"use_sliding_window": True, "sliding_window": 4096, "layer_types": ["full_attention"] * 2},
+    ],
+)
+def test_a_sliding_window_that_no_layer_uses(tmp_path: Path, changes: dict) -> None:
+    assert load_config(write_folder(tmp_path, architectures=["Qwen2ForCausalLM"], **changes)).num_layers == 2
 
 
 @pytest.mark.parametrize(
@@ -109,8 +173,18 @@ def test_eos_token_ids(tmp_path: Path, in_config: object, in_generation: dict | 
     [
         ({"architectures": ["MambaForCausalLM"]}, "MambaForCausalLM"),
         ({"architectures": None}, "LlamaForCausalLM"),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "linear"),
-        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "llama3"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "linear is not supported; only default and llama3 work"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "yarn"),
+        ({"rope_scaling": {**LLAMA3, "factor": 0.5}}, "needs factor >= 1"),
+        ({"rope_scaling": {**LLAMA3, "low_freq_factor": 4.0}}, "low_freq_factor < high_freq_factor"),
+        ({"rope_scaling": {**LLAMA3, "high_freq_factor": "four"}}, "wrong type"),
+        ({"architectures": ["Qwen3MoeForCausalLM"]}, "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM work"),
+        ({"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}, "use_sliding_window"),
+        (
+            {"use_sliding_window": True, "sliding_window": 64, "layer_types": ["full_attention", "sliding_attention"]},
+            "only full attention works",
+        ),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "llama3 lacks factor"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ({"without": "hidden_size"}, "no hidden_size"),
         ({"hidden_size": "large"}, "wrong type"),
@@ -242,7 +316,7 @@ def test_tiny(cache: Path) -> None:
     config = load_config(folder)
     assert (config.num_heads, config.num_kv_heads, config.head_dim, config.hidden_size) == (8, 4, 16, 64)
     assert (config.num_layers, config.intermediate_size, config.vocab_size) == (2, 256, 258)
-    assert (config.eos_token_ids, config.bos_token_id, config.max_position_embeddings) == ((257,), 256, 2048)
+    assert (config.eos_token_ids, config.max_position_embeddings) == ((257,), 2048)
 
 
 def test_tiny_is_the_same_everywhere(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

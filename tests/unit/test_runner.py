@@ -19,10 +19,23 @@ from common.models.linear import can_pack
 from common.parallel.collectives import SingleRank
 from common.runner import ModelRunner
 from common.sampler import sample
+from experiments import transformers_reference as hf
 
 GREEDY = RowSampling(0.0, 1.0, -1, 0)
 CONTEXT = 512
 POOL = 6000
+# 5 KV heads of 3 query heads each, and a head_dim unlike hidden / heads.
+QWEN = {
+    "vocab_size": 1000,
+    "hidden_size": 480,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 15,
+    "num_key_value_heads": 5,
+    "head_dim": 64,
+    "intermediate_size": 1000,
+    "max_position_embeddings": CONTEXT,
+    "tie_word_embeddings": True,
+}
 
 invariant = pytest.mark.skipif(
     not can_pack(torch.float32, torch.device("cpu")), reason="without oneDNN, F.linear's bits depend on the row count"
@@ -38,13 +51,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module", params=["tiny", "smollm2-shaped"])
+@pytest.fixture(scope="module", params=["tiny", "smollm2-shaped", "qwen2", "qwen3"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "tiny":
         tiny.build(folder)
-    else:
+    elif request.param == "smollm2-shaped":
         build_smollm2_shaped(folder)
+    else:
+        hf.random_model(request.param, initializer_range=0.06, **QWEN).save_pretrained(folder)
     return folder
 
 
