@@ -25,6 +25,16 @@ class EngineArgs:
     scheduling: str | None = arg(
         None, "who plans a turn; default: rank0 for rpyc, replicated for the others", choices=("rank0", "replicated")
     )
+    constants: str = arg(
+        "level",
+        "level: only the process model differs; era: with the sleeps, bursts, encodings and spinning of its version",
+        choices=("level", "era"),
+    )
+    idle: str | None = arg(
+        None,
+        "with nothing to do: block until a message comes, or spin; default: block, era: spin",
+        choices=("block", "spin"),
+    )
     device: str = arg("cpu", "where the forward runs", choices=("cpu", "cuda"))
     dtype: str = arg("float32", "weights and activations", choices=("float32", "bfloat16"))
     collectives: str = arg("shm", "tensor-parallel collectives of the forward on cpu", choices=("shm", "gloo"))
@@ -39,7 +49,9 @@ class EngineArgs:
     max_running_requests: int | None = arg(None, "most requests in a batch of one replica; default: 256")
     context_length: int | None = arg(None, "longest prompt + output; default: the model's")
     random_seed: int = arg(42, "base of the seeds of requests that bring none")
-    stream_interval: int = arg(1, "tokens between two streamed chunks of a request")
+    stream_interval: int | None = arg(
+        None, "tokens between two streamed chunks of a request; default: 1, era: the version's"
+    )
     disable_packed_linear: bool = arg(False, "plain F.linear in place of oneDNN-packed weights")
     check_divergence: int = arg(0, "compare the ranks' plan digests every N turns; 0 for never")
     log_level: str = arg("warning", "python logging level; info, SGLang's default, shows every prefill")

@@ -44,7 +44,7 @@ class PrefillSeq(msgspec.Struct, array_like=True):
     sample: bool
 
 
-class BatchPlan(msgspec.Struct):
+class BatchPlan(msgspec.Struct, tag="plan"):
     """One turn: a prefill batch or a decode batch, never both (as in SGLang without mixed chunks).
 
     Decode: row `decode_rows[i]` (int32 bytes) feeds the token it sampled last, at position = the row's length;

@@ -1,16 +1,22 @@
-"""One-way channels between processes of one run: ZMQ PUSH -> PULL over ipc, messages as msgpack.
+"""One-way channels between processes of one run: ZMQ PUSH -> PULL, over ipc with messages as msgpack.
 
 The receiver binds, senders connect. The paths lie in the private run folder and are unlinked once every sender has
-connected, which is why `Sender` waits for its handshake. Decoding is typed: whatever is not the message class of the
-edge is an error. Nothing is pickled.
+connected, which is why `Sender` waits for its handshake. Decoding msgpack is typed: whatever is not the message class
+of the edge is an error.
+
+With era constants a stage may ask for what its version had: TCP on 127.0.0.1, and pickle. No port is fixed: the
+receiver takes a free one and writes it into the run folder. Whoever can connect to such a port and send a pickle can
+run code here, as with those versions.
 """
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,45 +27,102 @@ CONNECT_TIMEOUT = 120.0  # the other process may still be importing its modules 
 
 
 @dataclass(frozen=True)
+class Channel:
+    """path: of the socket (transport "ipc"), or of the file that says the port ("tcp"). codec: "msgpack", "pickle"."""
+
+    path: str
+    transport: str = "ipc"
+    codec: str = "msgpack"
+
+    def bind(self, socket: zmq.Socket) -> None:
+        if self.transport == "ipc":
+            socket.bind(f"ipc://{self.path}")
+            return
+        socket.bind("tcp://127.0.0.1:*")
+        unfinished = Path(f"{self.path}.new")
+        unfinished.write_bytes(socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0"))
+        unfinished.rename(self.path)
+
+    def address(self) -> str | None:
+        """What a sender connects to; None as long as the receiver has not said its port."""
+        if self.transport == "ipc":
+            return f"ipc://{self.path}"
+        try:
+            return Path(self.path).read_text()
+        except FileNotFoundError:
+            return None
+
+    def encoder(self) -> Callable[[Any], bytes]:
+        return msgspec.msgpack.Encoder().encode if self.codec == "msgpack" else pickle.dumps
+
+    def decoder(self, message_type: Any) -> Callable[[bytes], Any]:
+        return msgspec.msgpack.Decoder(message_type).decode if self.codec == "msgpack" else pickle.loads
+
+
+@dataclass(frozen=True)
 class Endpoints:
-    """ipc addresses of the three channels that every stage has, and the folder for those of its own."""
+    """The channels of a run, in its folder: four that every stage has, and those of its own by name."""
 
     folder: str
-    requests: str  # main -> stage: Request
-    token_batches: str  # each replica's rank 0 -> detokenizer: TokenBatch
-    control: str  # each replica's rank 0 -> main: ControlOut
-    texts: str  # detokenizer -> main: TextBatch
+    transport: str = "ipc"
+    codec: str = "msgpack"
 
-    @staticmethod
-    def in_folder(folder: str) -> Endpoints:
-        return Endpoints(folder, *(f"ipc://{folder}/{name}" for name in ("requests", "tokens", "control", "texts")))
+    def channel(self, name: str) -> Channel:
+        return Channel(f"{self.folder}/{name}", self.transport, self.codec)
+
+    @property
+    def requests(self) -> Channel:
+        """main -> stage: Request"""
+        return self.channel("requests")
+
+    @property
+    def token_batches(self) -> Channel:
+        """each replica's rank 0 -> detokenizer: TokenBatch"""
+        return self.channel("tokens")
+
+    @property
+    def control(self) -> Channel:
+        """each replica's rank 0 -> main: ControlOut"""
+        return self.channel("control")
+
+    @property
+    def texts(self) -> Channel:
+        """detokenizer -> main: TextBatch"""
+        return self.channel("texts")
 
 
 class Sender:
     """The PUSH end of a channel. `send` is safe from several threads; it never blocks (no high-water mark)."""
 
-    def __init__(self, context: zmq.Context, address: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, context: zmq.Context, channel: Channel, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Blocks until connected; `meanwhile` is called ten times a second and may raise."""
         self._socket = context.socket(zmq.PUSH)
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.RECONNECT_IVL, 10)
-        self._encoder = msgspec.msgpack.Encoder()
+        self._encode = channel.encoder()
         self._lock = threading.Lock()
-        self._connect(address, meanwhile)
+        self._connect(channel, meanwhile)
 
-    def _connect(self, address: str, meanwhile: Callable[[], None]) -> None:
+    def _connect(self, channel: Channel, meanwhile: Callable[[], None]) -> None:
         monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        self._socket.connect(address)
         deadline = time.monotonic() + CONNECT_TIMEOUT
-        while not monitor.poll(100):
+
+        def wait() -> None:
             meanwhile()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"nobody listens on {address} after {CONNECT_TIMEOUT:.0f} s")
+                raise TimeoutError(f"nobody listens on {channel.path} after {CONNECT_TIMEOUT:.0f} s")
+
+        while (address := channel.address()) is None:
+            wait()
+            time.sleep(0.01)
+        self._socket.connect(address)
+        while not monitor.poll(100):
+            wait()
         recv_monitor_message(monitor)
         self._socket.disable_monitor()
 
     def send(self, message: Any) -> None:
-        data = self._encoder.encode(message)
+        data = self._encode(message)
         with self._lock:
             self._socket.send(data, copy=len(data) < 65536)
 
@@ -68,13 +131,13 @@ class Receiver:
     """The PULL end of a channel of messages of one type (a struct class or a tagged union)."""
 
     def __init__(
-        self, context: zmq.Context, address: str, message_type: Any, socket_class: type[zmq.Socket] = zmq.Socket
+        self, context: zmq.Context, channel: Channel, message_type: Any, socket_class: type[zmq.Socket] = zmq.Socket
     ) -> None:
         """With `zmq.asyncio.Socket` the owner awaits `socket.recv()` and calls `decode` itself."""
         self.socket = context.socket(zmq.PULL, socket_class=socket_class)
         self.socket.setsockopt(zmq.RCVHWM, 0)
-        self.socket.bind(address)
-        self.decode = msgspec.msgpack.Decoder(message_type).decode
+        channel.bind(self.socket)
+        self.decode = channel.decoder(message_type)
 
     def receive(self) -> Any:
         """Block until a message arrives."""

@@ -180,7 +180,7 @@ class FinishedCount(msgspec.Struct):
 # ------------------------------------------------------------ worker -> its loop (rpyc: rank 0 -> router)
 
 
-class TurnOutput(msgspec.Struct):
+class TurnOutput(msgspec.Struct, tag="output"):
     """What a turn gave, for rank 0 to send: `tokens` to the detokenizer, `control` to main.
 
     finished: requests that ended since the last output; busy: requests still wait or run; stop: leave the loop.

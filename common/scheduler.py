@@ -4,7 +4,7 @@ Pure CPU: no clock, no I/O, no randomness. The same calls give the same plans on
 rank of a replica plan for itself. The rules follow SGLang 0.4.0's normal loop, but for two of retraction (`_retract`):
 the victims wait in front of the queue, where 0.4.0 put them at its end, and the margin is less than its flat 20 steps.
 
-- A turn is a prefill if anything can be admitted, else one decode step of all that runs.
+- A turn is a prefill if anything can be admitted, else one decode step of all that runs, or several (`common.turn`).
 - A prompt longer than the chunk is prefilled over several turns. One such request is in flight at a time; its next
   chunk comes first in the next turn, and others may fill what it leaves.
 - Admission counts on requests to stop early (`common.admission`). When that was too hopeful and the pool runs dry,
@@ -46,6 +46,8 @@ class Scheduler:
         self._free_rows = list(range(config.max_running_requests))  # a heap: the lowest goes first
         self._batch_full = False  # nobody could enter, and nobody has left since
         self._turn = 0
+        self._decode_steps = 0  # of all turns
+        self._steps_of_turn = 0  # decode steps planned in this turn
         self._plan: BatchPlan | None = None  # planned and not yet committed
         self._planned: list[RequestState] = []  # its requests, in its order
         self._chunks: list[TokenChunk] = []
@@ -136,14 +138,24 @@ class Scheduler:
         """The next turn, numbered from 1, which must be committed before anything else; None: nothing to run."""
         self._require_no_plan("plan")
         self._planned = []
+        self._steps_of_turn = 0
         prefill = self._plan_prefill()
         if prefill:
-            plan = BatchPlan(self._turn + 1, prefill)
-        elif self._running:
-            plan = self._plan_decode()
-        else:
-            self._ratio.reset()
-            return None
+            return self._take_turn(BatchPlan(self._turn + 1, prefill))
+        if self._running:
+            return self._plan_decode()
+        self._ratio.reset()
+        return None
+
+    def plan_further(self) -> BatchPlan | None:
+        """After a decode step was committed: one more in the same turn, whoever waits, or None: the turn is over."""
+        self._require_no_plan("plan_further")
+        steps = self._steps_of_turn
+        if steps and self._running and self.config.rules.goes_on(steps, bool(self._chunks), self._running):
+            return self._plan_decode()
+        return None
+
+    def _take_turn(self, plan: BatchPlan) -> BatchPlan:
         self._turn += 1
         self._plan = plan
         return plan
@@ -159,6 +171,7 @@ class Scheduler:
         if plan.prefill:
             self._commit_prefill(plan.prefill, tokens)
         else:
+            self._decode_steps += 1
             for state, token in zip(self._planned, tokens, strict=True):
                 self._append(state, token)
             if any(state.row is None for state in self._planned):
@@ -182,7 +195,7 @@ class Scheduler:
         finish = finish_reason(state, self._decode_text)
         if finish is not None:
             self._end(state, finish)
-        elif state.stream and (len(state.output) == 1 or len(state.output) - state.sent >= self.config.stream_interval):
+        elif self.config.rules.streams(state, self._decode_steps):
             self._chunks.append(state.chunk())
 
     def _end(self, state: RequestState, finish: FinishReason) -> None:
@@ -276,7 +289,8 @@ class Scheduler:
             state.slots[state.kv_len] = slot
             state.kv_len += 1
         rows = pack_ids([state.row for state in running])
-        return BatchPlan(self._turn + 1, [], rows, slots.tobytes())
+        self._steps_of_turn += 1
+        return self._take_turn(BatchPlan(self._turn + 1, [], rows, slots.tobytes()))
 
     def _retract(self) -> None:
         """Drop requests until the others can decode 20 more tokens each, or all they may still produce: those with

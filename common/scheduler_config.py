@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.policy import POLICIES
+from common.turn import ONE_STEP, TurnRules
 
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """Sizes are in tokens, max_running_requests in requests; stream_interval is the tokens between two streamed chunks
-    of a request, chunked_prefill_size -1 means no limit. ValueError for a value that makes no sense."""
+    """Sizes are in tokens, max_running_requests in requests; chunked_prefill_size -1 means no limit. ValueError for a
+    value that makes no sense."""
 
     max_total_tokens: int
     max_running_requests: int
@@ -20,7 +21,7 @@ class SchedulerConfig:
     radix: bool
     eos_token_ids: tuple[int, ...]
     max_prefill_tokens: int = 16384
-    stream_interval: int = 1
+    rules: TurnRules = ONE_STEP
     schedule_conservativeness: float = 1.0
 
     def __post_init__(self) -> None:
@@ -29,7 +30,6 @@ class SchedulerConfig:
             "max_running_requests",
             "context_length",
             "max_prefill_tokens",
-            "stream_interval",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

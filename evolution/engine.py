@@ -20,7 +20,7 @@ from typing import Any
 import zmq
 
 from common.args import EngineArgs
-from common.channels import Endpoints, Receiver, Sender
+from common.channels import Receiver, Sender
 from common.messages import (
     AbortRequest,
     ControlOut,
@@ -37,7 +37,7 @@ from common.run_folder import create_run_folder, remove_run_folder
 from common.tokenizer import Tokenizer
 from evolution.checks import resolve_args
 from evolution.requests import RequestMaker
-from evolution.stages import find_stage
+from evolution.stages import find_stage, make_endpoints
 from evolution.streams import Stream
 
 CONTROL_TIMEOUT = 60.0  # a rank answers between two turns, and a long prefill on a CPU takes its time
@@ -89,7 +89,7 @@ class Engine:
         self._supervisor = Supervisor(self._process_failed)
         self._zmq = zmq.Context()
         try:
-            endpoints = Endpoints.in_folder(str(folder))
+            endpoints = make_endpoints(self.args, str(folder))
             self._texts = Receiver(self._zmq, endpoints.texts, TextBatch)
             self._control = Receiver(self._zmq, endpoints.control, ControlOut)
             self._supervisor.start(

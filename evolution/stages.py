@@ -1,18 +1,23 @@
 """Finding a stage: one of the three, or `package.module:launch` of a user's own.
 
 A stage is one function, `launch(args, endpoints, supervisor)`, which starts the processes of the middle corner. Its
-module may also hold `SUPPORTS`, a set of words out of {"dp", "rank0"}; `DEFAULT_SCHEDULING`, "replicated" unless it
-says otherwise; `process_tree(args)`, the processes it would start; and `notes(args)`, what a reader of its figures
-must know.
+module may also hold `SUPPORTS`, a set of words out of {"dp", "rank0", "era"}; `process_tree(args)`, the processes it
+would start; `check(args)`, which raises ValueError for what it cannot do; and `notes(args)`, what a reader of its
+figures must know. With "era" it holds `in_force(args)`, a dataclass of the constants that `args` ask for: `transport`,
+`codec`, `idle`, `rules`, and `scheduling` where that is not "replicated" by default; `LEVEL` and `ERAS` are all of
+them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from common.args import EngineArgs
+from common.channels import Endpoints
 from common.process_tree import ProcessNode
 
 STAGES = {
@@ -39,17 +44,46 @@ def find_stage(stage: str) -> tuple[Callable, ModuleType]:
 
 
 def supports(stage: str) -> frozenset[str]:
-    """What a stage can do beyond TP, abort and flush: "dp", "rank0"."""
+    """What a stage can do beyond TP, abort and flush: "dp", "rank0", "era"."""
     return frozenset(getattr(find_stage(stage)[1], "SUPPORTS", ()))
 
 
-def default_scheduling(stage: str) -> str:
-    return getattr(find_stage(stage)[1], "DEFAULT_SCHEDULING", "replicated")
+def fill_in(args: EngineArgs) -> EngineArgs:
+    """`args` with what depends on the stage and its constants. ValueError for what the stage cannot do."""
+    module = find_stage(args.stage)[1]
+    if args.constants == "era" and "era" not in supports(args.stage):
+        raise ValueError(f"stage {args.stage!r} has no era of its own: use --constants level")
+    if args.idle == "spin" and "era" not in supports(args.stage):
+        raise ValueError(f"stage {args.stage!r} does not say that it can spin: use --idle block")
+    if hasattr(module, "check"):
+        module.check(args)
+    constants = _constants(args)
+    return dataclasses.replace(
+        args,
+        scheduling=args.scheduling or getattr(constants, "scheduling", "replicated"),
+        idle=args.idle or getattr(constants, "idle", "block"),
+        stream_interval=args.stream_interval or (constants.rules.stream_interval if constants else 1),
+    )
+
+
+def make_endpoints(args: EngineArgs, folder: str) -> Endpoints:
+    """The channels as the stage's constants want them."""
+    constants = _constants(args)
+    return Endpoints(folder, constants.transport, constants.codec) if constants else Endpoints(folder)
+
+
+def _constants(args: EngineArgs) -> Any:
+    module = find_stage(args.stage)[1]
+    return module.in_force(args) if "era" in supports(args.stage) else None
 
 
 def notes(args: EngineArgs) -> list[str]:
+    """What a reader of this stage's figures must know."""
     module = find_stage(args.stage)[1]
-    return module.notes(args) if hasattr(module, "notes") else []
+    lines = module.notes(args) if hasattr(module, "notes") else []
+    if args.constants == "era":
+        lines.append(f"{args.stage}: constants of SGLang {_constants(args).version}; see `history eras`.")
+    return lines
 
 
 def process_tree(args: EngineArgs) -> ProcessNode:
@@ -57,6 +91,7 @@ def process_tree(args: EngineArgs) -> ProcessNode:
     module = find_stage(args.stage)[1]
     if not hasattr(module, "process_tree"):
         raise ValueError(f"stage {args.stage!r} does not say which processes it starts (it has no process_tree)")
-    detokenizer = ProcessNode("evo-detokenizer", "detokenizer", ("PULL ipc token batches <- every rank 0",))
-    main_channels = ("PULL ipc texts <- detokenizer", "PULL ipc control <- every rank 0")
+    transport = make_endpoints(args, folder="").transport
+    detokenizer = ProcessNode("evo-detokenizer", "detokenizer", (f"PULL {transport} token batches <- every rank 0",))
+    main_channels = (f"PULL {transport} texts <- detokenizer", f"PULL {transport} control <- every rank 0")
     return ProcessNode("main", "tokenizer, Engine", main_channels, [detokenizer, *module.process_tree(args)])

@@ -16,6 +16,8 @@ The loop of the control process (`controller_single.py`), which is rank 0:
     send the token batch to the detokenizer
 The loop of every other rank (`tp_server.py`): receive the broadcast, step, drop the output.
 
+`--constants era`: what 0.2.0 had beside this, see `constants.py`.
+
 One RPC hop is gone, and with it v0.1.5's pool of threads that waited for replies. With data parallelism
 `ControllerMulti` hands each request to one ControllerSingle through a `multiprocessing.Queue`
 (`controller_multi.py`).
@@ -28,8 +30,11 @@ from common.channels import Endpoints
 from common.process_tree import ProcessNode
 from common.processes import Supervisor
 from common.ranks import rank_env, rank_name
+from evolution.broadcast_controller.constants import ERAS, LEVEL, in_force
 
-SUPPORTS = frozenset({"dp", "rank0"})
+__all__ = ["ERAS", "LEVEL", "SUPPORTS", "in_force", "launch", "process_tree"]
+
+SUPPORTS = frozenset({"dp", "era", "rank0"})
 
 
 def launch(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor) -> None:
@@ -51,8 +56,8 @@ def launch(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor) -> No
 
 def process_tree(args: EngineArgs) -> list[ProcessNode]:
     if args.dp_size == 1:
-        return [_replica(args, 0, "PULL ipc requests <- main")]
-    channels = ("PULL ipc requests <- main", "pipe finished <- every ControllerSingle")
+        return [_replica(args, 0, f"PULL {in_force(args).transport} requests <- main")]
+    channels = (f"PULL {in_force(args).transport} requests <- main", "pipe finished <- every ControllerSingle")
     replicas = [_replica(args, r, "mp.Queue requests <- ControllerMulti") for r in range(args.dp_size)]
     return [ProcessNode("evo-controller-multi", "ControllerMulti, dispatcher", channels, replicas)]
 

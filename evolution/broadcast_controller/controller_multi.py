@@ -1,8 +1,8 @@
 """ControllerMulti: starts one ControllerSingle per replica and hands each request to one of them.
 
 Requests travel through a `multiprocessing.Queue` per replica: pickled by a feeder thread into a pipe. 0.2.0 measured
-a replica's load by that queue's length, which is only what its loop has not yet drained; here every replica reports
-what it finished through a pipe, so that outstanding work can be counted.
+a replica's load by that queue's length, which is only what its loop has not yet drained (so with era constants); else
+every replica reports what it finished through a pipe, so that outstanding work can be counted.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import zmq
 
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver
-from common.dispatch import Dispatcher
+from common.dispatch import BacklogDispatcher, Dispatcher
 from common.messages import GenerateRequest, Request, StopRequest
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_env, rank_name
+from evolution.broadcast_controller.constants import in_force
 
 
 def run_controller_multi_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
@@ -29,12 +30,12 @@ def run_controller_multi_process(context: ChildContext, args: EngineArgs, endpoi
         unlink_names(queue)
     context.ready()
     controller.loop()
+    context.leave()  # while the queues live: at their end they would look for the names that are gone
 
 
 class ControllerMulti:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
         self.supervisor = context.supervisor
-        self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
         self.recv_from_tokenizer = Receiver(context.zmq, endpoints.requests, Request)
         self.queues = []
         self.finished_readers = []
@@ -51,6 +52,14 @@ class ControllerMulti:
             writer.close()
             self.queues.append(queue)
             self.finished_readers.append(reader)
+        if in_force(args).dispatch == "backlog":
+            self.dispatcher = BacklogDispatcher(args.load_balance_method, args.dp_size, self.backlogs)
+        else:
+            self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
+        self.poll_timeout = None if args.idle == "block" else 0
+
+    def backlogs(self) -> list[int]:
+        return [queue.qsize() for queue in self.queues]
 
     def loop(self) -> None:
         poller = zmq.Poller()
@@ -58,7 +67,7 @@ class ControllerMulti:
         for reader in self.finished_readers:
             poller.register(reader, zmq.POLLIN)
         while True:
-            poller.poll()
+            poller.poll(self.poll_timeout)
             for replica, reader in enumerate(self.finished_readers):
                 while reader.poll():
                     self.dispatcher.finished(replica, reader.recv())

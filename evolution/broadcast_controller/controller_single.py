@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import multiprocessing
 from multiprocessing.connection import Connection
+from typing import Any
 
 from common.args import EngineArgs
-from common.batch import Turn
+from common.batch import BatchPlan, Turn
 from common.channels import Endpoints, Receiver, Sender
 from common.messages import Request, TurnOutput
-from common.parallel.broadcast import MessageBroadcast
+from common.parallel.broadcast import MessageBroadcast, make_encoding
 from common.parallel.group import control_group
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_env, rank_label, rank_name, replica_group
 from common.worker import Worker
+from evolution.broadcast_controller.constants import in_force
 
 
-def run_controller_single_process(
-    context: ChildContext,
-    args: EngineArgs,
-    endpoints: Endpoints,
-    replica: int,
-    queue: multiprocessing.Queue | None,
-    finished: Connection | None,
-) -> None:
-    configure_logging(args.log_level, rank_label(args, replica, 0))
-    controller = ControllerSingle(context, args, endpoints, replica, queue, finished)
+def run_controller_single_process(context: ChildContext, **settings: Any) -> None:
+    """`settings` are ControllerSingle's."""
+    controller = ControllerSingle(context, **settings)
     context.ready(controller.tp_server.info)
-    if args.scheduling == "replicated":
+    if controller.scheduling == "replicated":
         controller.loop_for_forward()
     else:
         controller.loop_for_forward_planner()
@@ -44,7 +39,9 @@ class ControllerSingle:
         queue: multiprocessing.Queue | None,
         finished: Connection | None,
     ) -> None:
+        configure_logging(args.log_level, rank_label(args, replica, 0))
         self.tp_size = args.tp_size
+        self.scheduling = args.scheduling
         self.supervisor = context.supervisor
         self.queue = queue
         self.send_finished = finished
@@ -61,10 +58,12 @@ class ControllerSingle:
                 {"args": args, "replica": replica, "rank": rank, "group": group},
                 rank_env(args),
             )
-        self.tp_server = Worker(args, replica, 0, group)
+        constants = in_force(args)
+        self.blocks = args.idle == "block"
+        self.tp_server = Worker(args, replica, 0, group, constants.rules)
         if args.tp_size > 1:
-            carries = list[Request] if args.scheduling == "replicated" else Turn
-            self.broadcast = MessageBroadcast(control_group(group, 0), 0, carries)
+            encoding = make_encoding(constants.broadcast, list[Request] if args.scheduling == "replicated" else Turn)
+            self.broadcast = MessageBroadcast(control_group(group, 0), encoding, self.tp_server.loop_counts)
 
     # ------------------------------------------------------------------ --scheduling replicated
 
@@ -86,20 +85,26 @@ class ControllerSingle:
         while True:
             messages = self.recv_requests()
             plan = self.tp_server.plan(messages)
-            if self.tp_size > 1:
-                self.broadcast.send(Turn(plan, self.tp_server.stopping))
-            if plan is not None:
+            self.broadcast_turn(plan)
+            while plan is not None:
                 self.tp_server.commit(plan, self.tp_server.execute(plan))
+                plan = self.tp_server.plan_further()
+                if plan is not None:
+                    self.broadcast_turn(plan)
             output = self.tp_server.output()
             self.send(output)
             if output.stop:
                 return
 
+    def broadcast_turn(self, plan: BatchPlan | None) -> None:
+        if self.tp_size > 1:
+            self.broadcast.send(Turn(plan, self.tp_server.stopping))
+
     # ------------------------------------------------------------------ in and out
 
     def recv_requests(self) -> list[Request]:
-        """All that has arrived; with nothing waiting or running, block until something does."""
-        wait = not self.tp_server.busy
+        """All that has arrived; with nothing waiting or running, block until something does, unless told to spin."""
+        wait = self.blocks and not self.tp_server.busy
         if self.queue is None:
             return self.recv_from_tokenizer.drain(wait)
         messages = [self.queue.get()] if wait else []

@@ -5,25 +5,26 @@ from __future__ import annotations
 from common.args import EngineArgs
 from common.batch import Turn
 from common.messages import Request
-from common.parallel.broadcast import MessageBroadcast
+from common.parallel.broadcast import MessageBroadcast, make_encoding
 from common.parallel.group import GroupSpec, control_group
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_label
 from common.worker import Worker
+from evolution.broadcast_controller.constants import in_force
 
 
 def run_tp_server_process(context: ChildContext, args: EngineArgs, replica: int, rank: int, group: GroupSpec) -> None:
     configure_logging(args.log_level, rank_label(args, replica, rank))
-    worker = Worker(args, replica, rank, group)
-    cpu_group = control_group(group, rank)
+    constants = in_force(args)
+    worker = Worker(args, replica, rank, group, constants.rules)
+    encoding = make_encoding(constants.broadcast, list[Request] if args.scheduling == "replicated" else Turn)
+    broadcast = MessageBroadcast(control_group(group, rank), encoding, worker.loop_counts)
     context.ready(worker.info)
 
     if args.scheduling == "replicated":
-        broadcast = MessageBroadcast(cpu_group, rank, list[Request])
         while not worker.step(broadcast.receive()).stop:
             pass
     else:
-        broadcast = MessageBroadcast(cpu_group, rank, Turn)
         while not (turn := broadcast.receive()).stop:
             if turn.plan is not None:
                 worker.execute(turn.plan)

@@ -15,6 +15,8 @@ The loop of every rank (`scheduler.py`):
     every rank takes the requests in, plans the same batch, runs its shard, samples the same ids
     rank 0 sends the token batch to the detokenizer; the other ranks drop theirs
 
+`--constants era`: what 0.4.0 had beside this, see `constants.py`.
+
 With data parallelism a request makes one more hop: main -> controller -> rank 0 of one replica, all by ZMQ
 (`data_parallel_controller.py`). Control messages go to every replica.
 """
@@ -26,9 +28,12 @@ from common.channels import Endpoints
 from common.process_tree import ProcessNode
 from common.processes import Supervisor
 from common.ranks import rank_name
+from evolution.peer_schedulers.constants import ERAS, LEVEL, check, in_force
 from evolution.peer_schedulers.replica import start_replica
 
-SUPPORTS = frozenset({"dp", "rank0"})
+__all__ = ["ERAS", "LEVEL", "SUPPORTS", "check", "in_force", "launch", "process_tree"]
+
+SUPPORTS = frozenset({"dp", "era", "rank0"})
 
 
 def launch(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor) -> None:

@@ -29,21 +29,22 @@ class DataParallelController:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
         self.supervisor = context.supervisor
         self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
-        finished = f"ipc://{endpoints.folder}/finished"
+        finished = endpoints.channel("finished")
         self.recv_from_tokenizer = Receiver(context.zmq, endpoints.requests, Request)
         self.recv_finished = Receiver(context.zmq, finished, FinishedCount)
-        addresses = [f"ipc://{endpoints.folder}/replica{replica}.requests" for replica in range(args.dp_size)]
-        for replica, address in enumerate(addresses):
-            start_replica(args, endpoints, self.supervisor, replica, address, finished)
+        channels = [endpoints.channel(f"replica{replica}.requests") for replica in range(args.dp_size)]
+        for replica, channel in enumerate(channels):
+            start_replica(args, endpoints, self.supervisor, replica, channel, finished)
         self.supervisor.wait_ready()
-        self.workers = [Sender(context.zmq, address) for address in addresses]
+        self.workers = [Sender(context.zmq, channel) for channel in channels]
+        self.poll_timeout = None if args.idle == "block" else 0
 
     def event_loop(self) -> None:
         poller = zmq.Poller()
         poller.register(self.recv_from_tokenizer.socket, zmq.POLLIN)
         poller.register(self.recv_finished.socket, zmq.POLLIN)
         while True:
-            poller.poll()
+            poller.poll(self.poll_timeout)
             for report in self.recv_finished.drain(wait=False):
                 self.dispatcher.finished(report.replica, report.count)
             for message in self.recv_from_tokenizer.drain(wait=False):

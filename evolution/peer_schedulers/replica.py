@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from common.args import EngineArgs
-from common.channels import Endpoints
+from common.channels import Channel, Endpoints
 from common.processes import Supervisor
 from common.ranks import rank_env, rank_name, replica_group
 
 
 def start_replica(
-    args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor, replica: int, requests: str, finished: str | None
+    args: EngineArgs,
+    endpoints: Endpoints,
+    supervisor: Supervisor,
+    replica: int,
+    requests: Channel,
+    finished: Channel | None,
 ) -> None:
     """`requests`: where rank 0 listens; `finished`: where it tells the controller what ended, if there is one."""
     group = replica_group(args, endpoints.folder, replica)

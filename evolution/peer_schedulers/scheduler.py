@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from common.args import EngineArgs
 from common.batch import Turn
-from common.channels import Endpoints, Receiver, Sender
+from common.channels import Channel, Endpoints, Receiver, Sender
 from common.messages import FinishedCount, Request, TurnOutput
-from common.parallel.broadcast import MessageBroadcast
+from common.parallel.broadcast import MessageBroadcast, make_encoding
 from common.parallel.group import GroupSpec, control_group
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_label
 from common.worker import Worker
+from evolution.peer_schedulers.constants import in_force
 
 
-def run_scheduler_process(
-    context: ChildContext,
-    args: EngineArgs,
-    endpoints: Endpoints,
-    replica: int,
-    rank: int,
-    group: GroupSpec,
-    requests: str,
-    finished: str | None,
-) -> None:
-    configure_logging(args.log_level, rank_label(args, replica, rank))
-    scheduler = PeerScheduler(context, args, endpoints, replica, rank, group, requests, finished)
+def run_scheduler_process(context: ChildContext, **settings: Any) -> None:
+    """`settings` are PeerScheduler's."""
+    scheduler = PeerScheduler(context, **settings)
     context.ready(scheduler.worker.info)
-    if args.scheduling == "replicated":
+    if scheduler.scheduling == "replicated":
         scheduler.event_loop_normal()
-    elif rank == 0:
+    elif scheduler.rank == 0:
         scheduler.event_loop_planner()
     else:
         scheduler.event_loop_executor()
@@ -44,22 +38,26 @@ class PeerScheduler:
         replica: int,
         rank: int,
         group: GroupSpec,
-        requests: str,
-        finished: str | None,
+        requests: Channel,
+        finished: Channel | None,
     ) -> None:
+        configure_logging(args.log_level, rank_label(args, replica, rank))
         self.rank = rank
         self.replica = replica
         self.tp_size = args.tp_size
+        self.scheduling = args.scheduling
         if rank == 0:
             # Bind before the model loads, so that whoever sends to this rank can connect meanwhile.
             self.recv_from_tokenizer = Receiver(context.zmq, requests, Request)
             self.send_to_detokenizer = Sender(context.zmq, endpoints.token_batches)
             self.send_to_main = Sender(context.zmq, endpoints.control)
             self.send_to_controller = Sender(context.zmq, finished) if finished else None
-        self.worker = Worker(args, replica, rank, group)
+        constants = in_force(args)
+        self.blocks = args.idle == "block"
+        self.worker = Worker(args, replica, rank, group, constants.rules)
         if args.tp_size > 1:
-            carries = list[Request] if args.scheduling == "replicated" else Turn
-            self.broadcast = MessageBroadcast(control_group(group, rank), rank, carries)
+            encoding = make_encoding(constants.broadcast, list[Request] if args.scheduling == "replicated" else Turn)
+            self.broadcast = MessageBroadcast(control_group(group, rank), encoding, self.worker.loop_counts)
 
     # ------------------------------------------------------------------ --scheduling replicated
 
@@ -76,7 +74,7 @@ class PeerScheduler:
     def recv_requests(self) -> list[Request]:
         if self.rank != 0:
             return self.broadcast.receive()
-        messages = self.recv_from_tokenizer.drain(wait=not self.worker.busy)
+        messages = self.recv_from_tokenizer.drain(wait=self.blocks and not self.worker.busy)
         if self.tp_size > 1:
             self.broadcast.send(messages)
         return messages
@@ -86,7 +84,7 @@ class PeerScheduler:
     def event_loop_planner(self) -> None:
         """Rank 0 plans alone: what travels each turn is the batch."""
         while True:
-            messages = self.recv_from_tokenizer.drain(wait=not self.worker.busy)
+            messages = self.recv_from_tokenizer.drain(wait=self.blocks and not self.worker.busy)
             plan = self.worker.plan(messages)
             if self.tp_size > 1:
                 self.broadcast.send(Turn(plan, self.worker.stopping))

@@ -19,7 +19,8 @@ The router (`router.py`) is one asyncio loop with two tasks:
 `--scheduling replicated` (what v0.1.5 really did): it calls step(requests) on every rank, and all of them plan.
 
 rpyc is used well here: payloads by value (bytes), a unix socket, no zlib per frame. v0.1.5 passed references that
-each rank pulled back as pickles, over TCP with Nagle's algorithm on, every frame above 3,000 bytes compressed.
+each rank pulled back as pickles, over TCP with Nagle's algorithm on, every frame above 3,000 bytes compressed
+(`transport.py` has both). `--constants era` brings that back, with the sleeps and the bursts, see `constants.py`.
 With T = 1 and D = 1 the router holds the worker itself (`local_router.py`): receiving happens between turns.
 """
 
@@ -30,9 +31,11 @@ from common.channels import Endpoints
 from common.process_tree import ProcessNode
 from common.processes import Supervisor
 from common.ranks import rank_env, rank_name
+from evolution.rpyc_router.constants import ERAS, LEVEL, in_force
 
-SUPPORTS = frozenset({"dp", "rank0"})
-DEFAULT_SCHEDULING = "rank0"  # the router can ask one rank alone
+__all__ = ["ERAS", "LEVEL", "SUPPORTS", "in_force", "launch", "notes", "process_tree"]
+
+SUPPORTS = frozenset({"dp", "era", "rank0"})
 
 
 def launch(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor) -> None:
@@ -55,11 +58,12 @@ def notes(args: EngineArgs) -> list[str]:
 
 
 def process_tree(args: EngineArgs) -> list[ProcessNode]:
-    channels = ("PULL ipc requests <- main",)
+    channels = (f"PULL {in_force(args).transport} requests <- main",)
     if args.tp_size == 1 and args.dp_size == 1:
         return [ProcessNode(rank_name("router", args, 0, 0), "router, rank 0", channels)]
+    socket = "unix socket" if in_force(args).calls == "by value" else "TCP"
     ranks = [
-        ProcessNode(rank_name("rpyc", args, replica, rank), f"model, rank {rank}", ("rpyc unix socket <- router",))
+        ProcessNode(rank_name("rpyc", args, replica, rank), f"model, rank {rank}", (f"rpyc {socket} <- router",))
         for replica in range(args.dp_size)
         for rank in range(args.tp_size)
     ]

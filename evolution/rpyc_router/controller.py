@@ -9,22 +9,23 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-
-import zmq.asyncio
+import time
+from collections.abc import Callable
 
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
-from common.dispatch import Dispatcher
+from common.dispatch import BacklogDispatcher, Dispatcher
 from common.messages import GenerateRequest, Request, StopRequest, TurnOutput
 from common.processes import ChildContext, configure_logging
-from evolution.rpyc_router.model_client import ModelRpcClient, start_model_processes
+from evolution.rpyc_router.constants import in_force
+from evolution.rpyc_router.model_client import ModelRpcClient, rpyc_addresses, start_model_processes
 
 
 def run_controller_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
     configure_logging(args.log_level, "controller")
     controller = Controller(context, args, endpoints)
     context.ready()
-    asyncio.run(controller.loop())
+    controller.loop()
     for worker in controller.workers:
         worker.join()
 
@@ -32,13 +33,21 @@ def run_controller_process(context: ChildContext, args: EngineArgs, endpoints: E
 class Controller:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
         self.supervisor = context.supervisor
-        self.recv_from_tokenizer = Receiver(context.zmq, endpoints.requests, Request, zmq.asyncio.Socket)
-        self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
+        self.constants = in_force(args)
+        self.blocks = args.idle == "block"
+        self.recv_from_tokenizer = Receiver(context.zmq, endpoints.requests, Request)
+        if self.constants.dispatch == "backlog":
+            self.dispatcher = BacklogDispatcher(args.load_balance_method, args.dp_size, self.backlogs)
+        else:
+            self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
         self.lock = threading.Lock()  # the dispatcher's counts are written by every replica thread
-        paths = [start_model_processes(args, endpoints, self.supervisor, replica) for replica in range(args.dp_size)]
-        self.supervisor.wait_ready()
+        for replica in range(args.dp_size):
+            start_model_processes(args, endpoints, self.supervisor, replica)
+        ready = self.supervisor.wait_ready()
         self.workers = [
-            DataParallelWorkerThread(context, args, endpoints, replica, paths[replica], self.finished)
+            DataParallelWorkerThread(
+                context, args, endpoints, replica, rpyc_addresses(args, ready, replica), self.finished
+            )
             for replica in range(args.dp_size)
         ]
         for worker in self.workers:
@@ -46,20 +55,28 @@ class Controller:
         for worker in self.workers:
             worker.connected.wait()
 
-    async def loop(self) -> None:
-        while True:
-            message = self.recv_from_tokenizer.decode(await self.recv_from_tokenizer.socket.recv())
-            if isinstance(message, GenerateRequest):
-                with self.lock:
-                    replica = self.dispatcher.pick()
-                self.workers[replica].request_queue.put(message)
-                continue
-            if isinstance(message, StopRequest):
-                self.supervisor.expect_exit()
-            for worker in self.workers:
-                worker.request_queue.put(message)
-            if isinstance(message, StopRequest):
-                return
+    def loop(self) -> None:
+        stop = False
+        while not stop:
+            for message in self.recv_from_tokenizer.drain(wait=self.blocks):
+                stop = isinstance(message, StopRequest)
+                self.dispatch(message)
+            time.sleep(self.constants.sleep_dispatcher)
+
+    def dispatch(self, message: Request) -> None:
+        """A request to one replica, any other message to all of them."""
+        if isinstance(message, GenerateRequest):
+            with self.lock:
+                replica = self.dispatcher.pick()
+            self.workers[replica].request_queue.put(message)
+            return
+        if isinstance(message, StopRequest):
+            self.supervisor.expect_exit()
+        for worker in self.workers:
+            worker.request_queue.put(message)
+
+    def backlogs(self) -> list[int]:
+        return [worker.request_queue.qsize() for worker in self.workers]
 
     def finished(self, replica: int, count: int) -> None:
         with self.lock:
@@ -70,14 +87,20 @@ class DataParallelWorkerThread(threading.Thread):
     """One replica: its own asyncio loop, rpyc client and sockets."""
 
     def __init__(
-        self, context: ChildContext, args: EngineArgs, endpoints: Endpoints, replica: int, paths: list[str], finished
+        self,
+        context: ChildContext,
+        args: EngineArgs,
+        endpoints: Endpoints,
+        replica: int,
+        addresses: list[str | int],
+        finished: Callable[[int, int], None],
     ) -> None:
         super().__init__(name=f"DP{replica}", daemon=True)
         self.context = context
         self.args = args
         self.endpoints = endpoints
         self.replica = replica
-        self.paths = paths
+        self.addresses = addresses
         self.finished = finished
         self.request_queue: queue.Queue[Request] = queue.Queue()
         self.connected = threading.Event()
@@ -89,13 +112,14 @@ class DataParallelWorkerThread(threading.Thread):
             self.context.fail(error)
 
     async def loop_for_forward(self) -> None:
-        model_client = ModelRpcClient(self.args, self.paths)
+        constants = in_force(self.args)
+        model_client = ModelRpcClient(self.args, self.addresses)
         send_to_detokenizer = Sender(self.context.zmq, self.endpoints.token_batches)
         send_to_main = Sender(self.context.zmq, self.endpoints.control)
         self.connected.set()
         output = TurnOutput(None, [], 0, busy=False, stop=False)
         while not output.stop:
-            messages = self.drain(wait=not output.busy)
+            messages = self.drain(wait=self.args.idle == "block" and not output.busy)
             output = await model_client.step(messages)
             if output.tokens:
                 send_to_detokenizer.send(output.tokens)
@@ -103,6 +127,10 @@ class DataParallelWorkerThread(threading.Thread):
                 send_to_main.send(message)
             if output.finished:
                 self.finished(self.replica, output.finished)
+            if output.tokens and constants.sleep_after_output:
+                await asyncio.sleep(constants.sleep_after_output)
+            if constants.sleep_every_turn:
+                await asyncio.sleep(constants.sleep_every_turn)
         model_client.close()
 
     def drain(self, wait: bool) -> list[Request]:

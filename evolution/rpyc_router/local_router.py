@@ -1,15 +1,19 @@
 """T = 1 and D = 1: the model sits in the router process, as it did in v0.1.5. No rpyc, no further process.
 
-A step occupies the router's only thread, so requests are received between two turns and never during one.
+A step occupies the router's only thread, so requests are received between two turns and never during one (in v0.1.5
+during the sleeps between two turns).
 """
 
 from __future__ import annotations
+
+import time
 
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
 from common.messages import Request
 from common.processes import ChildContext, configure_logging
 from common.worker import Worker
+from evolution.rpyc_router.constants import in_force
 
 
 def run_local_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
@@ -17,15 +21,19 @@ def run_local_router_process(context: ChildContext, args: EngineArgs, endpoints:
     recv_from_tokenizer = Receiver(context.zmq, endpoints.requests, Request)
     send_to_detokenizer = Sender(context.zmq, endpoints.token_batches)
     send_to_main = Sender(context.zmq, endpoints.control)
-    worker = Worker(args, replica=0, rank=0, group=None)
+    constants = in_force(args)
+    worker = Worker(args, replica=0, rank=0, group=None, rules=constants.rules)
     context.ready(worker.info)
 
     stop = False
     while not stop:
-        messages = recv_from_tokenizer.drain(wait=not worker.busy)
+        messages = recv_from_tokenizer.drain(wait=args.idle == "block" and not worker.busy)
         output = worker.step(messages)
         if output.tokens:
             send_to_detokenizer.send(output.tokens)
         for message in output.control:
             send_to_main.send(message)
+        if output.tokens:
+            time.sleep(constants.sleep_after_output)
+        time.sleep(constants.sleep_every_turn)
         stop = output.stop

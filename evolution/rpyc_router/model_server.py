@@ -1,91 +1,69 @@
-"""The rank's process: an rpyc server around a worker. What the router may call, and nothing else.
-
-Payloads are msgpack bytes. Bytes are immutable, so rpyc sends them by value, inside the call itself; a list would
-travel as a reference and be pulled back by the callee, one round trip for each look at it.
-"""
+"""The rank's process: an rpyc server around a worker. What the router may call, and nothing else."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
+from typing import Any
 
-import msgspec
 import rpyc
-from rpyc.core.channel import Channel
-from rpyc.utils.server import OneShotServer
 
 from common.args import EngineArgs
 from common.batch import BatchPlan
-from common.messages import Request
+from common.messages import Request, TurnOutput
 from common.parallel.group import GroupSpec
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_label
 from common.worker import Worker
-from evolution.rpyc_router.model_client import PROTOCOL_CONFIG
-from evolution.rpyc_router.stream import LinearStream
-
-encode = msgspec.msgpack.encode
-decode_requests = msgspec.msgpack.Decoder(list[Request]).decode
-decode_plan = msgspec.msgpack.Decoder(BatchPlan).decode
+from evolution.rpyc_router.constants import in_force
+from evolution.rpyc_router.transport import ReferenceEnd, ValueEnd, make_server
 
 
 def run_model_process(
     context: ChildContext, args: EngineArgs, replica: int, rank: int, group: GroupSpec, socket_path: str
 ) -> None:
     configure_logging(args.log_level, rank_label(args, replica, rank))
-    service = ModelRpcService(context, Worker(args, replica, rank, group))
-    server = UncompressedServer(service, socket_path=socket_path, protocol_config=PROTOCOL_CONFIG)
-    context.ready(service.worker.info)
+    constants = in_force(args)
+    end = ValueEnd if constants.calls == "by value" else ReferenceEnd
+    service = ModelRpcService(context, Worker(args, replica, rank, group, constants.rules), end)
+    server = make_server(service, socket_path, constants)
+    context.ready({**service.worker.info, "rpyc_address": server.port})
     server.start()  # serves the router's connection, and returns when the router closes it
     service.worker.close()
-
-
-class UncompressedServer(OneShotServer):
-    """One connection, the router's; frames are not compressed, which rpyc's servers offer no setting for."""
-
-    def _serve_client(self, sock: socket.socket, credentials: object) -> None:
-        channel = Channel(LinearStream(sock), compress=False)
-        self._handle_connection(self.service._connect(channel, dict(self.protocol_config)))
 
 
 class ModelRpcService(rpyc.Service):
     """What the router may call. An exception here ends the process: the supervisor names this rank as the cause."""
 
-    def __init__(self, context: ChildContext, worker: Worker) -> None:
+    def __init__(self, context: ChildContext, worker: Worker, end: type[ValueEnd] | type[ReferenceEnd]) -> None:
         self.context = context
         self.worker = worker
+        self.end = end
 
-    def exposed_step(self, requests: bytes) -> bytes:
+    def exposed_step(self, requests: Any) -> Any:
         """`replicated`: a whole turn."""
-        return self._guarded(lambda: encode(self.worker.step(decode_requests(requests))))
+        return self._guarded(lambda: self.worker.step(self.end.take(requests, list[Request])))
 
-    def exposed_plan(self, requests: bytes) -> bytes:
-        """`rank0`, on rank 0: the encoded plan, or nothing when there is nothing to run."""
-        return self._guarded(lambda: self._plan(requests))
+    def exposed_plan(self, requests: Any) -> Any:
+        """`rank0`, on rank 0: a plan to execute; or what the turn gave, when there is nothing to run."""
+        return self._guarded(lambda: self._plan(self.end.take(requests, list[Request])))
 
-    def exposed_execute(self, plan: bytes) -> bytes:
-        """`rank0`: execute; rank 0 also commits, and returns the output of the turn."""
-        return self._guarded(lambda: self._execute(plan))
+    def exposed_execute(self, plan: Any) -> Any:
+        """`rank0`: execute. Rank 0 also commits, and says as after `plan` what comes next; the others say nothing."""
+        return self._guarded(lambda: self._execute(self.end.take(plan, list[BatchPlan])[0]))
 
-    def exposed_output(self) -> bytes:
-        """`rank0`, on rank 0: the output of a turn that had nothing to execute."""
-        return self._guarded(lambda: encode(self.worker.output()))
+    def _plan(self, requests: list[Request]) -> BatchPlan | TurnOutput:
+        return self.worker.plan(requests) or self.worker.output()
 
-    def _plan(self, requests: bytes) -> bytes:
-        plan = self.worker.plan(decode_requests(requests))
-        return b"" if plan is None else encode(plan)
-
-    def _execute(self, data: bytes) -> bytes:
-        plan = decode_plan(data)
+    def _execute(self, plan: BatchPlan) -> BatchPlan | TurnOutput | None:
         ids = self.worker.execute(plan)
         if self.worker.rank != 0:
-            return b""
+            return None
         self.worker.commit(plan, ids)
-        return encode(self.worker.output())
+        return self.worker.plan_further() or self.worker.output()
 
-    def _guarded(self, call: Callable[[], bytes]) -> bytes:
+    def _guarded(self, call: Callable[[], Any]) -> Any:
         try:
-            return call()
+            return self.end.give([call()])
         except Exception as error:
             self.context.fail(error)
             raise

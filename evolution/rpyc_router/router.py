@@ -10,7 +10,8 @@ from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
 from common.messages import Request, TurnOutput
 from common.processes import ChildContext, configure_logging
-from evolution.rpyc_router.model_client import ModelRpcClient, start_model_processes
+from evolution.rpyc_router.constants import in_force
+from evolution.rpyc_router.model_client import ModelRpcClient, rpyc_addresses, start_model_processes
 
 
 def run_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
@@ -19,10 +20,10 @@ def run_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpo
 
 
 async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
-    router = Router(context, endpoints)
-    paths = start_model_processes(args, endpoints, context.supervisor, replica=0)
-    context.supervisor.wait_ready()
-    router.model_client = ModelRpcClient(args, paths)
+    router = Router(context, args, endpoints)
+    start_model_processes(args, endpoints, context.supervisor, replica=0)
+    ready = context.supervisor.wait_ready()
+    router.model_client = ModelRpcClient(args, rpyc_addresses(args, ready, replica=0))
     context.ready()
 
     receiving = asyncio.create_task(router.loop_for_recv_requests())
@@ -36,7 +37,9 @@ async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoin
 
 
 class Router:
-    def __init__(self, context: ChildContext, endpoints: Endpoints) -> None:
+    def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+        self.constants = in_force(args)
+        self.blocks = args.idle == "block"
         self.model_client: ModelRpcClient
         self.recv_from_tokenizer = Receiver(context.zmq, endpoints.requests, Request, zmq.asyncio.Socket)
         self.send_to_detokenizer = Sender(context.zmq, endpoints.token_batches)
@@ -53,7 +56,7 @@ class Router:
     async def loop_for_forward(self) -> None:
         busy = False
         while True:
-            if not busy and not self.recv_reqs:
+            if self.blocks and not busy and not self.recv_reqs:
                 self.arrived.clear()
                 await self.arrived.wait()
             next_step_input, self.recv_reqs = self.recv_reqs, []
@@ -62,6 +65,10 @@ class Router:
             if output.stop:
                 return
             busy = output.busy
+            if output.tokens and self.constants.sleep_after_output:
+                await asyncio.sleep(self.constants.sleep_after_output)
+            # In level no sleep, but a step of the loop, in which the other task can receive.
+            await asyncio.sleep(self.constants.sleep_every_turn)
 
     def send(self, output: TurnOutput) -> None:
         if output.tokens:

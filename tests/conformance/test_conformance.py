@@ -1,10 +1,12 @@
 """What a stage must do, whichever it is. Run it on your own: `pytest tests/conformance --stage package.module:launch`.
 
-TP 1 and 2, abort and flush are a must; DP and rank0 scheduling are tried when the stage's SUPPORTS names them.
+TP 1 and 2, abort and flush are a must; DP, rank0 scheduling and era constants are tried when the stage's SUPPORTS names
+them.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -19,9 +21,17 @@ from tests.helpers.reference import Reference
 from tests.helpers.workloads import mixed
 
 WAIT = 20.0
-ALL_SHAPES = [(tp, dp, scheduling) for tp in (1, 2) for dp in (1, 2) for scheduling in ("replicated", "rank0")]
-NIGHTLY = [(1, 1, "rank0"), (1, 2, "replicated"), (2, 2, "rank0")]
-SHAPES = [pytest.param(shape, marks=[pytest.mark.slow] if shape in NIGHTLY else []) for shape in ALL_SHAPES]
+ALL_SHAPES = list(itertools.product((1, 2), (1, 2), ("replicated", "rank0"), ("level", "era")))
+EVERY_TIME = [
+    (1, 1, "replicated", "level"),
+    (2, 1, "replicated", "level"),
+    (2, 1, "rank0", "level"),
+    (1, 2, "rank0", "level"),
+    (2, 2, "replicated", "level"),
+    (2, 1, "replicated", "era"),
+    (1, 2, "rank0", "era"),
+]
+SHAPES = [pytest.param(shape, marks=[] if shape in EVERY_TIME else [pytest.mark.slow]) for shape in ALL_SHAPES]
 SETTINGS = {"model_path": "tiny", "max_total_tokens": 2048, "max_running_requests": 6, "chunked_prefill_size": 64}
 
 
@@ -30,14 +40,17 @@ def reference():
     return Reference(**SETTINGS)
 
 
-@pytest.fixture(scope="module", params=SHAPES, ids=["tp{}-dp{}-{}".format(*shape) for shape in ALL_SHAPES])
+@pytest.fixture(scope="module", params=SHAPES, ids=["tp{}-dp{}-{}-{}".format(*shape) for shape in ALL_SHAPES])
 def engine(stage, request):
-    tp, dp, scheduling = request.param
+    tp, dp, scheduling, constants = request.param
     if dp > 1 and "dp" not in supports(stage):
         pytest.skip(f"{stage} does not list dp in SUPPORTS")
     if scheduling == "rank0" and "rank0" not in supports(stage):
         pytest.skip(f"{stage} does not list rank0 in SUPPORTS")
-    engine = Engine(stage=stage, tp_size=tp, dp_size=dp, scheduling=scheduling, check_divergence=1, **SETTINGS)
+    if constants == "era" and "era" not in supports(stage):
+        pytest.skip(f"{stage} does not list era in SUPPORTS")
+    shape = {"tp_size": tp, "dp_size": dp, "scheduling": scheduling, "constants": constants}
+    engine = Engine(stage=stage, check_divergence=1, **shape, **SETTINGS)
     yield engine
     engine.shutdown()
 

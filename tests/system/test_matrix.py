@@ -8,12 +8,15 @@ from evolution import Engine
 from experiments.transformers_reference import PROMPTS
 
 DIAGONAL = [
-    ("rpyc", 2, 1, "rank0"),
-    ("broadcast", 1, 2, "replicated"),
-    ("peer", 2, 2, "rank0"),
-    ("rpyc", 1, 1, "replicated"),
-    ("peer", 2, 1, "replicated"),
-    ("broadcast", 2, 1, "rank0"),
+    ("rpyc", 2, 1, "rank0", "level"),
+    ("broadcast", 1, 2, "replicated", "era"),
+    ("peer", 2, 2, "rank0", "level"),
+    ("rpyc", 1, 1, "replicated", "level"),
+    ("peer", 2, 1, "replicated", "level"),
+    ("broadcast", 2, 1, "rank0", "level"),
+    ("rpyc", 2, 1, "replicated", "era"),
+    ("rpyc", 1, 2, "rank0", "era"),
+    ("peer", 2, 1, "replicated", "era"),
 ]
 SAMPLING = [
     {"max_new_tokens": 12, "temperature": 0} if i % 2 else {"max_new_tokens": 12, "temperature": 0.8, "top_p": 0.95}
@@ -29,11 +32,11 @@ def expected():
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("stage_name", "tp", "dp", "scheduling"),
+    ("stage_name", "tp", "dp", "scheduling", "constants"),
     [pytest.param(*shape, marks=[pytest.mark.slow] if index > 2 else []) for index, shape in enumerate(DIAGONAL)],
 )
-def test_smollm2_tokens_are_identical(expected, stage_name, tp, dp, scheduling):
-    shape = {"stage": stage_name, "tp_size": tp, "dp_size": dp, "scheduling": scheduling}
+def test_smollm2_tokens_are_identical(expected, stage_name, tp, dp, scheduling, constants):
+    shape = {"stage": stage_name, "tp_size": tp, "dp_size": dp, "scheduling": scheduling, "constants": constants}
     with Engine(model_path="smollm2", max_total_tokens=4096, **shape) as engine:
         results = engine.generate(PROMPTS[:12], SAMPLING)
     assert [result["output_ids"] for result in results] == expected

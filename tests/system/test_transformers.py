@@ -23,10 +23,14 @@ DIAGONAL = [("rpyc", 2, True, 8), ("broadcast", 4, False, -1), ("peer", 1, True,
 SHAPES = [
     pytest.param(
         *shape,
+        "level",
         marks=[] if shape in DIAGONAL else pytest.mark.slow,
         id="{}-tp{}-radix{:d}-chunk{}".format(*shape),
     )
     for shape in ALL
+] + [
+    pytest.param(*shape, "era", marks=pytest.mark.slow, id="{}-tp{}-radix{:d}-chunk{}-era".format(*shape))
+    for shape in itertools.product(STAGES, (1, 2), (True,), (8,))
 ]
 
 
@@ -41,10 +45,11 @@ def smollm2():
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("stage_name", "tp", "radix", "chunk"), SHAPES)
-def test_smollm2_greedy_tokens_equal_transformers(smollm2, stage_name, tp, radix, chunk):
+@pytest.mark.parametrize(("stage_name", "tp", "radix", "chunk", "constants"), SHAPES)
+def test_smollm2_greedy_tokens_equal_transformers(smollm2, stage_name, tp, radix, chunk, constants):
     prompts, expected = smollm2
     settings = {"disable_radix_cache": not radix, "chunked_prefill_size": chunk, "max_total_tokens": 4096}
+    settings["constants"] = constants
     with Engine(model_path="smollm2", stage=stage_name, tp_size=tp, **settings) as engine:
         sampling = {"temperature": 0, "max_new_tokens": NEW_TOKENS, "ignore_eos": True}
         first = engine.generate(input_ids=prompts, sampling_params=sampling)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import zmq
 
-from common.channels import Endpoints, Receiver, Sender
+from common.channels import Channel, Endpoints, Receiver, Sender
 from common.messages import AbortRequest, GenerateRequest, Request, SamplingParams, StopRequest, pack_ids, unpack_ids
 from common.run_folder import PREFIX, create_run_folder, remove_run_folder
 
@@ -32,8 +32,10 @@ def request(rid: str) -> GenerateRequest:
     return GenerateRequest(rid, pack_ids([1, 2, 3]), SamplingParams(stop=("a",)))
 
 
-def test_messages_arrive_in_order_as_their_types(folder, context):
-    endpoints = Endpoints.in_folder(str(folder))
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+@pytest.mark.parametrize("codec", ["msgpack", "pickle"])
+def test_messages_arrive_in_order_as_their_types(folder, context, transport, codec):
+    endpoints = Endpoints(str(folder), transport, codec)
     receiver = Receiver(context, endpoints.requests, Request)
     sender = Sender(context, endpoints.requests)
     sent = [request("r0"), AbortRequest(1, "r0"), request("r1"), StopRequest(2)]
@@ -48,26 +50,28 @@ def test_messages_arrive_in_order_as_their_types(folder, context):
 
 
 def test_a_channel_outlives_its_folder(folder, context):
-    receiver = Receiver(context, f"ipc://{folder}/x", Request)
-    sender = Sender(context, f"ipc://{folder}/x")
+    receiver = Receiver(context, Channel(f"{folder}/x"), Request)
+    sender = Sender(context, Channel(f"{folder}/x"))
     remove_run_folder(folder)
     sender.send(StopRequest(1))
     assert receiver.receive() == StopRequest(1)
 
 
-def test_a_sender_may_come_before_its_receiver(folder, context):
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+def test_a_sender_may_come_before_its_receiver(folder, context, transport):
     receivers = []
-    timer = threading.Timer(0.3, lambda: receivers.append(Receiver(context, f"ipc://{folder}/late", Request)))
+    channel = Channel(f"{folder}/late", transport)
+    timer = threading.Timer(0.3, lambda: receivers.append(Receiver(context, channel, Request)))
     timer.start()
-    sender = Sender(context, f"ipc://{folder}/late")
+    sender = Sender(context, channel)
     sender.send(StopRequest(1))
     timer.join()
     assert receivers[0].receive() == StopRequest(1)
 
 
 def test_another_type_on_the_edge_is_an_error(folder, context):
-    receiver = Receiver(context, f"ipc://{folder}/x", Request)
-    sender = Sender(context, f"ipc://{folder}/x")
+    receiver = Receiver(context, Channel(f"{folder}/x"), Request)
+    sender = Sender(context, Channel(f"{folder}/x"))
     sender.send({"type": "shutdown"})
     with pytest.raises(msgspec.ValidationError):
         receiver.receive()
@@ -98,6 +102,6 @@ def test_a_long_tmpdir_does_not_break_socket_paths(short_tmp, monkeypatch, conte
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))
     folder = create_run_folder()
-    Receiver(context, f"ipc://{folder}/replica10.requests", Request)
+    Receiver(context, Channel(f"{folder}/replica10.requests"), Request)
     remove_run_folder(folder)
     assert folder.parent == Path("/tmp")

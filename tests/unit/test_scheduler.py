@@ -7,6 +7,7 @@ from common.admission import NewTokenRatio
 from common.messages import FinishReason, GenerateRequest, SamplingParams, pack_ids, unpack_ids
 from common.policy import LPM_MOST_WAITING
 from common.scheduler import Scheduler, SchedulerConfig
+from common.turn import TurnRules
 from tests.unit.fake_executor import EOS, FakeExecutor, check_accounts, expected_tokens, run_dry, take_turn
 
 
@@ -201,7 +202,7 @@ def test_one_chunk_at_the_end_unless_streamed():
 
 
 def test_the_first_token_is_streamed_then_each_interval():
-    s = make(letters, stream_interval=3)
+    s = make(letters, rules=TurnRules(stream_interval=3))
     s.add(request("a", [1, 2], stream=True, max_new_tokens=9, stop=("zz",), skip_special_tokens=False))
     chunks = []
     for token in range(10, 19):

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from common.messages import GenerateRequest, SamplingParams, pack_ids
 from common.scheduler import Scheduler, SchedulerConfig
+from common.turn import TurnRules
 from tests.unit.fake_executor import (
     EOS,
     VOCAB,
@@ -46,7 +47,7 @@ class AnyTraffic(RuleBasedStateMachine):
                 policy=policy,
                 radix=radix,
                 eos_token_ids=(EOS,),
-                stream_interval=interval,
+                rules=TurnRules(stream_interval=interval),
                 schedule_conservativeness=conservativeness,
             ),
             None,

@@ -1,0 +1,175 @@
+"""How a call travels between the router and a rank, both ends side by side: by value, or by reference as in v0.1.5.
+
+By value: one message there and one back. The argument is msgpack in `bytes`, which rpyc sends inside the call, through
+a unix socket, frames not compressed; the event loop reads the reply.
+
+By reference: a list is mutable, so rpyc sends a reference to it. The rank's `obtain` calls back for a pickle; the reply
+is again a reference, and the router pulls rank 0's back with one more callback. The references that are dropped each
+send a message, too. A thread waits for each rank. Over TCP, with zlib and Nagle's algorithm on, which are rpyc's
+defaults.
+
+Arguments and replies are lists in both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import Any
+
+import msgspec
+import rpyc
+from rpyc.core.channel import Channel
+from rpyc.core.protocol import Connection
+from rpyc.core.stream import SocketStream
+from rpyc.utils.classic import obtain
+from rpyc.utils.server import OneShotServer
+
+from common.processes import PeerLost
+from evolution.rpyc_router.constants import RpycConstants
+from evolution.rpyc_router.stream import LinearStream
+
+CONNECT_TIMEOUT = 10.0
+
+
+def protocol_config(constants: RpycConstants) -> dict[str, Any]:
+    # rpyc gives up on a synchronous call after 30 s by default, on each side for itself. A rank may take longer.
+    return {"sync_request_timeout": constants.sync_request_timeout, "allow_pickle": constants.calls == "by reference"}
+
+
+# ---------------------------------------------------------------------- the router's end
+
+
+class ValueCalls:
+    """The connection to one rank. Must be made on the event loop that will await the calls."""
+
+    def __init__(self, rank: int, address: str | int, constants: RpycConstants) -> None:
+        self._rank = rank
+        self._loop = asyncio.get_running_loop()
+        self._connection = _connect(lambda: Channel(LinearStream.unix_connect(address), compress=False), constants)
+        self._pending: set[asyncio.Future] = set()
+        self._loop.add_reader(self._connection.fileno(), self._serve)
+
+    @staticmethod
+    def pack(messages: list[Any]) -> bytes:
+        """Once for all ranks."""
+        return msgspec.msgpack.encode(messages)
+
+    @staticmethod
+    def unpack(reply: bytes, list_type: Any) -> list[Any]:
+        return msgspec.msgpack.decode(reply, type=list_type)
+
+    def call(self, method: str, payload: bytes) -> asyncio.Future:
+        """The reply, to be awaited. Raises what the rank raised; PeerLost when it is gone."""
+        future = self._loop.create_future()
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        remote = rpyc.async_(getattr(self._connection.root, method))
+        remote(payload).add_callback(lambda result: _settle(future, result))
+        return future
+
+    def close(self) -> None:
+        """Ends the rank's server."""
+        self._loop.remove_reader(self._connection.fileno())
+        self._connection.close()
+
+    def _serve(self) -> None:
+        """The socket is readable: take the replies that have arrived; their callbacks settle the futures."""
+        try:
+            while self._connection.poll():  # poll_all would swallow the end of the connection
+                pass
+        except EOFError:
+            self._loop.remove_reader(self._connection.fileno())
+            for future in list(self._pending):
+                if not future.done():
+                    future.set_exception(PeerLost(f"rank {self._rank} closed its rpyc connection"))
+
+
+class ReferenceCalls:
+    """The same as v0.1.5 did it."""
+
+    def __init__(self, rank: int, address: str | int, constants: RpycConstants) -> None:
+        self._connection = _connect(lambda: Channel(SocketStream.connect("127.0.0.1", address)), constants)
+
+    @staticmethod
+    def pack(messages: list[Any]) -> list[Any]:
+        return messages
+
+    @staticmethod
+    def unpack(reply: rpyc.AsyncResult, list_type: Any) -> list[Any]:
+        """Raises what the rank raised."""
+        return obtain(reply.value)
+
+    async def call(self, method: str, payload: list[Any]) -> rpyc.AsyncResult:
+        reply = rpyc.async_(getattr(self._connection.root, method))(payload)
+        await asyncio.to_thread(reply.wait)
+        return reply
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _settle(future: asyncio.Future, result: rpyc.AsyncResult) -> None:
+    if future.done():
+        return
+    try:
+        future.set_result(result.value)
+    except Exception as error:  # what the rank raised
+        future.set_exception(error)
+
+
+def _connect(make_channel: Any, constants: RpycConstants) -> Connection:
+    """Retries for the instant between a rank's `ready` and its server's listen()."""
+    deadline = time.monotonic() + CONNECT_TIMEOUT
+    while True:
+        try:
+            channel = make_channel()
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+            continue
+        channel.stream.sock.settimeout(None)
+        return rpyc.VoidService()._connect(channel, protocol_config(constants))
+
+
+# ---------------------------------------------------------------------- the rank's end
+
+
+class ValueEnd:
+    """Takes arguments in and gives results out, by value."""
+
+    @staticmethod
+    def take(payload: bytes, list_type: Any) -> list[Any]:
+        return msgspec.msgpack.decode(payload, type=list_type)
+
+    @staticmethod
+    def give(results: list[Any]) -> bytes:
+        return msgspec.msgpack.encode(results)
+
+
+class ReferenceEnd:
+    @staticmethod
+    def take(payload: Any, list_type: Any) -> list[Any]:
+        return obtain(payload)
+
+    @staticmethod
+    def give(results: list[Any]) -> list[Any]:
+        return results
+
+
+class UncompressedServer(OneShotServer):
+    """One connection, the router's; frames are not compressed, which rpyc's servers offer no setting for."""
+
+    def _serve_client(self, sock: socket.socket, credentials: object) -> None:
+        channel = Channel(LinearStream(sock), compress=False)
+        self._handle_connection(self.service._connect(channel, dict(self.protocol_config)))
+
+
+def make_server(service: rpyc.Service, socket_path: str, constants: RpycConstants) -> OneShotServer:
+    """Bound, and listening from `start()` on; `port` is its port where it has one."""
+    config = protocol_config(constants)
+    if constants.calls == "by value":
+        return UncompressedServer(service, socket_path=socket_path, protocol_config=config)
+    return OneShotServer(service, hostname="127.0.0.1", port=0, protocol_config=config)
