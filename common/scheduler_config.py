@@ -10,7 +10,8 @@ from common.policy import POLICIES
 @dataclass(frozen=True)
 class SchedulerConfig:
     """Sizes are in tokens, max_running_requests in requests; stream_interval is the tokens between two streamed chunks
-    of a request, chunked_prefill_size -1 means no limit. ValueError for a value that makes no sense."""
+    of a request, chunked_prefill_size -1 means no limit, random_seed is for the policy `random`. ValueError for a value
+    that makes no sense."""
 
     max_total_tokens: int
     max_running_requests: int
@@ -22,6 +23,7 @@ class SchedulerConfig:
     max_prefill_tokens: int = 16384
     stream_interval: int = 1
     schedule_conservativeness: float = 1.0
+    random_seed: int = 42
 
     def __post_init__(self) -> None:
         for name in (
