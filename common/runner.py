@@ -240,6 +240,9 @@ class ModelRunner:
             needs_prompt = e.repetition_penalty != 1 or e.logprob_start < e.prompt_len
             if needs_prompt and len(e.prompt_ids) != 4 * e.prompt_len:
                 raise ValueError(f"row {e.row}: {len(e.prompt_ids) // 4} of {e.prompt_len} prompt ids are given")
+            ids, vocab = unpack_ids(e.prompt_ids + e.output_ids), self.model.config.vocab_size
+            if np.any((ids < 0) | (ids >= vocab)):
+                raise ValueError(f"row {e.row}: its tokens must lie in 0..{vocab - 1}")
 
     def _check_decode(self, rows: np.ndarray, slots: np.ndarray) -> None:
         if len(rows) == 0 or len(rows) != len(slots):
