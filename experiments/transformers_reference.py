@@ -51,6 +51,12 @@ def greedy(model: LlamaForCausalLM, input_ids: list[int], new_tokens: int) -> li
     return output[0, len(input_ids) :].tolist()
 
 
+def log_probabilities(model: LlamaForCausalLM, input_ids: list[int]) -> torch.Tensor:
+    """float64 [n - 1, vocab]: row i is what the first i + 1 of the n tokens predict."""
+    with torch.inference_mode():
+        return torch.log_softmax(model(torch.tensor([input_ids])).logits[0, :-1].double(), -1)
+
+
 def write_random_llama(folder: Path, kv_heads: int, tied: bool, seed: int = 0) -> Path:
     """A randomly initialised Llama folder whose greedy output varies: embeddings and head drawn wide."""
     torch.manual_seed(seed + kv_heads)
