@@ -41,14 +41,17 @@ class EngineArgs:
     load_balance_method: str = arg(
         "round_robin", "how replicas get their requests", choices=("round_robin", "shortest_queue")
     )
-    schedule_policy: str = arg("lpm", "order of the waiting queue", choices=("lpm", "fcfs"))
+    schedule_policy: str = arg("lpm", "order of the waiting queue", choices=("lpm", "random", "fcfs", "dfs-weight"))
+    schedule_conservativeness: float = arg(
+        1.0, "above 1 fewer requests run at once, below 1 more, at the risk of retractions"
+    )
     disable_radix_cache: bool = arg(False, "never share a prefix between requests")
     chunked_prefill_size: int = arg(2048, "longest prefill of one turn, in tokens; -1 for no limit")
     max_prefill_tokens: int = arg(16384, "most prompt tokens admitted in one turn")
     max_total_tokens: int | None = arg(None, "KV pool of a replica, in tokens; default: from free memory")
     max_running_requests: int | None = arg(None, "most requests in a batch of one replica; default: 256")
     context_length: int | None = arg(None, "longest prompt + output; default: the model's")
-    random_seed: int = arg(42, "base of the seeds of requests that bring none")
+    random_seed: int = arg(42, "base of the seeds of requests that bring none, and of --schedule-policy random")
     stream_interval: int | None = arg(
         None, "tokens between two streamed chunks of a request; default: 1, era: the version's"
     )
@@ -64,7 +67,7 @@ def add_engine_args(parser: argparse.ArgumentParser) -> None:
         if isinstance(f.default, bool):
             parser.add_argument(*flags, dest=f.name, action="store_true", help=f.metadata["help"])
             continue
-        kind = int if "int" in str(f.type) else str
+        kind = next(kind for kind in (int, float, str) if kind.__name__ in str(f.type))
         shown = "" if f.default is None else f" (default: {f.default})"
         parser.add_argument(
             *flags,

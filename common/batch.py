@@ -11,7 +11,12 @@ row from its first prefill chunk until it finishes, is aborted, or is retracted;
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
+import numpy as np
+
+from common.messages import TokenLogprobs
 
 
 class RowSampling(msgspec.Struct, array_like=True, frozen=True):
@@ -21,6 +26,36 @@ class RowSampling(msgspec.Struct, array_like=True, frozen=True):
     top_p: float
     top_k: int
     seed: int
+
+
+class RowExtras(msgspec.Struct, array_like=True, frozen=True):
+    """What a row needs beyond RowSampling: penalties, a minimum length, log-probabilities.
+
+    row           line of the slot table
+    min_p         share of the most likely token's probability below which a token is not sampled
+    repetition_penalty, frequency_penalty, presence_penalty   see `common.penalties`
+    forbidden     int32 bytes, ids that are not sampled before min_new_tokens tokens were produced
+    prompt_len    tokens
+    prompt_ids    int32 bytes, the prompt where its tokens are looked at, else empty
+    output_ids    int32 bytes, what was produced before a retraction where that is looked at, else empty
+    logprobs      whether the log-probabilities of sampled tokens are wanted
+    logprob_start first prompt token whose log-probability is wanted; prompt_len for none
+    top_logprobs  how many of the most likely tokens go with each of these
+    """
+
+    row: int
+    min_p: float
+    repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    min_new_tokens: int
+    forbidden: bytes
+    prompt_len: int
+    prompt_ids: bytes
+    output_ids: bytes
+    logprobs: bool
+    logprob_start: int
+    top_logprobs: int
 
 
 class PrefillSeq(msgspec.Struct, array_like=True):
@@ -44,24 +79,43 @@ class PrefillSeq(msgspec.Struct, array_like=True):
     sample: bool
 
 
-class BatchPlan(msgspec.Struct, tag="plan"):
+class BatchPlan(msgspec.Struct, omit_defaults=True, tag="plan"):
     """One turn: a prefill batch or a decode batch, never both (as in SGLang without mixed chunks).
 
     Decode: row `decode_rows[i]` (int32 bytes) feeds the token it sampled last, at position = the row's length;
     its K and V go to KV slot `decode_slots[i]` (int32 bytes).
 
     Executing a plan yields one token id per prefill sequence with `sample`, in order, or one per decode row.
+
+    `extras` go with the first chunk of a row, for a request that asks for more than plain sampling, and hold until the
+    row's next first chunk. They are encoded only where there are any.
     """
 
     turn: int
     prefill: list[PrefillSeq]
     decode_rows: bytes = b""
     decode_slots: bytes = b""
+    extras: list[RowExtras] = []
 
     def sampled_count(self) -> int:
         if self.prefill:
             return sum(seq.sample for seq in self.prefill)
         return len(self.decode_rows) // 4
+
+
+class TurnLogprobs(NamedTuple):
+    """Log-probabilities by row: of prompt tokens whose chunk was computed, and of the token sampled."""
+
+    input: dict[int, TokenLogprobs]
+    output: dict[int, TokenLogprobs]
+
+
+class Sampled(NamedTuple):
+    """What executing a plan gives, in this process: int32 ids [plan.sampled_count()], and log-probabilities unless no
+    row of the plan wants any."""
+
+    ids: np.ndarray
+    logprobs: TurnLogprobs | None = None
 
 
 class Turn(msgspec.Struct):

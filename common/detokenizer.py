@@ -146,7 +146,16 @@ class IncrementalDetokenizer:
                 text += state.text.rest()
             if isinstance(finish.matched, str):
                 text = text.partition(finish.matched)[0]
-        return TextChunk(chunk.rid, text, chunk.new_ids, finish, chunk.prompt_tokens, chunk.cached_tokens)
+        return TextChunk(
+            chunk.rid,
+            text,
+            chunk.new_ids,
+            finish,
+            chunk.prompt_tokens,
+            chunk.cached_tokens,
+            chunk.input_logprobs,
+            chunk.output_logprobs,
+        )
 
     def _first_chunk(self, chunk: TokenChunk) -> RequestState:
         if chunk.rid in self.finished:

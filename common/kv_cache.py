@@ -38,11 +38,10 @@ class KvCache:
         return slots
 
     def enter(self, state: RequestState) -> None:
-        """Lock the cached prefix of `state.ids`; its slots are the first of the request's. The last token is always
-        computed again: its logits are wanted."""
+        """Lock the cached prefix of what `state` may reuse; its slots are the first of the request's."""
         prefix = NO_SLOTS
         if self.tree:
-            prefix, state.node = self.tree.match_prefix(state.ids[:-4])
+            prefix, state.node = self.tree.match_prefix(state.reusable_ids())
             self.tree.lock(state.node)
         if not len(state.slots):
             state.slots = np.empty(state.prompt_len + state.max_new, dtype=np.int32)

@@ -32,10 +32,11 @@ def unpack_ids(data: bytes) -> np.ndarray:
     return np.frombuffer(data, dtype=np.int32)
 
 
-class SamplingParams(msgspec.Struct, frozen=True):
+class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     """How one request is sampled; checked once, in the main process (`common.sampling_params`).
 
-    temperature 0 is greedy; top_k -1 means the whole vocabulary; `seed` is resolved, never absent.
+    temperature 0 is greedy; top_k -1 means the whole vocabulary; `seed` is resolved, never absent. min_new_tokens
+    forbids the eos and stop token ids until so many tokens were produced; a stop string still ends the request before.
     """
 
     max_new_tokens: int = 128
@@ -47,6 +48,19 @@ class SamplingParams(msgspec.Struct, frozen=True):
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     skip_special_tokens: bool = True
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    min_new_tokens: int = 0
+
+
+class LogprobParams(msgspec.Struct, frozen=True):
+    """Which log-probabilities a request wants: those of its output tokens, and of its prompt tokens from `start` on
+    (the prompt's length for none); with each the `top` most likely tokens."""
+
+    start: int
+    top: int
 
 
 class ImageData(msgspec.Struct, frozen=True):
@@ -62,12 +76,13 @@ class ImageData(msgspec.Struct, frozen=True):
 # ---------------------------------------------------------------- main -> stage
 
 
-class GenerateRequest(msgspec.Struct, tag="generate"):
+class GenerateRequest(msgspec.Struct, tag="generate", omit_defaults=True):
     rid: str
     input_ids: bytes
     sampling: SamplingParams
     stream: bool = False
     image: ImageData | None = None
+    logprobs: LogprobParams | None = None
 
 
 class AbortRequest(msgspec.Struct, tag="abort"):
@@ -105,10 +120,29 @@ class FinishReason(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class TokenChunk(msgspec.Struct):
+class TokenLogprobs(msgspec.Struct, frozen=True):
+    """Log-probabilities of n successive tokens of a request, and of the k most likely tokens in each one's place.
+
+    ids     int32 bytes [n]       values      float64 bytes [n], NaN for a prompt's first token
+    top_ids int32 bytes [n * k]   top_values  float64 bytes [n * k], the most likely first
+    """
+
+    ids: bytes
+    values: bytes
+    top_ids: bytes = b""
+    top_values: bytes = b""
+
+    @classmethod
+    def join(cls, parts: list[TokenLogprobs]) -> TokenLogprobs:
+        """The parts in their order as one; there may be none."""
+        return cls(*(b"".join(getattr(part, name) for part in parts) for name in cls.__struct_fields__))
+
+
+class TokenChunk(msgspec.Struct, omit_defaults=True):
     """New tokens of one request. `finish` is set exactly once, in the last chunk of the request.
 
     `stop` and `skip_special_tokens` repeat what the request said, for the detokenizer, in its first chunk only.
+    The log-probabilities are None unless asked for: those of new_ids, and of prompt tokens that were not sent before.
     """
 
     rid: str
@@ -118,6 +152,8 @@ class TokenChunk(msgspec.Struct):
     cached_tokens: int = 0
     stop: tuple[str, ...] = ()
     skip_special_tokens: bool = True
+    input_logprobs: TokenLogprobs | None = None
+    output_logprobs: TokenLogprobs | None = None
 
 
 class TokenBatch(msgspec.Struct):
@@ -128,7 +164,7 @@ class TokenBatch(msgspec.Struct):
     last: bool = False
 
 
-class TextChunk(msgspec.Struct):
+class TextChunk(msgspec.Struct, omit_defaults=True):
     """The text that became certain with these tokens. Joined over a request, `text` is the text of the whole."""
 
     rid: str
@@ -137,6 +173,8 @@ class TextChunk(msgspec.Struct):
     finish: FinishReason | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    input_logprobs: TokenLogprobs | None = None
+    output_logprobs: TokenLogprobs | None = None
 
 
 class TextBatch(msgspec.Struct):

@@ -7,8 +7,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from common.batch import RowSampling
-from common.messages import FinishReason, GenerateRequest, SamplingParams, TokenChunk, pack_ids
+from common.batch import RowExtras, RowSampling, TurnLogprobs
+from common.messages import (
+    FinishReason,
+    GenerateRequest,
+    LogprobParams,
+    SamplingParams,
+    TokenChunk,
+    TokenLogprobs,
+    pack_ids,
+)
+from common.penalties import has_penalty
 from common.radix_cache import NO_SLOTS, RadixNode
 from common.stop import find_stop
 
@@ -39,13 +48,18 @@ class RequestState:
     kv_len: int = 0
     tree_len: int = 0
     node: RadixNode | None = None
+    forbidden: bytes = b""  # int32, ids that min_new_tokens keeps away
+    logprobs: LogprobParams | None = None  # `start` is the prompt's length once the prompt's part is there
+    input_parts: list[TokenLogprobs] = field(default_factory=list)  # not in chunks yet
+    output_parts: list[TokenLogprobs] = field(default_factory=list)
 
     @classmethod
     def of(cls, request: GenerateRequest, max_new: int, eos_token_ids: tuple[int, ...]) -> RequestState:
         sampling = request.sampling
         stop_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else set(eos_token_ids))
+        never_first = set(sampling.stop_token_ids) | set(eos_token_ids) if sampling.min_new_tokens else ()
         longest = max((len(stop.encode()) for stop in sampling.stop), default=0)
-        return cls(
+        state = cls(
             rid=request.rid,
             prompt_len=len(request.input_ids) // 4,
             ids=request.input_ids,
@@ -56,7 +70,12 @@ class RequestState:
             # A token of text has at least one byte. One token more, as some decoders strip the first space. (Special
             # tokens without text, which ignore_eos lets through, shorten the reach.)
             stop_window=longest + 1,
+            forbidden=pack_ids(sorted(never_first)),
+            logprobs=request.logprobs,
         )
+        if request.logprobs and request.logprobs.start == 0:
+            state.input_parts.append(_first_token(request.input_ids, request.logprobs.top))
+        return state
 
     @property
     def remaining(self) -> int:
@@ -72,9 +91,50 @@ class RequestState:
         s = self.sampling
         return RowSampling(s.temperature, s.top_p, s.top_k, s.seed)
 
+    def row_extras(self) -> RowExtras | None:
+        """What the executor must know beyond `row_sampling`; None for a request that asks for nothing more."""
+        s = self.sampling
+        penalty = has_penalty(s)
+        if not (penalty or s.min_p > 0 or s.min_new_tokens or self.logprobs):
+            return None
+        start, top = (self.logprobs.start, self.logprobs.top) if self.logprobs else (self.prompt_len, 0)
+        looks_at_prompt = s.repetition_penalty != 1 or start < self.prompt_len
+        return RowExtras(
+            row=self.row,
+            min_p=s.min_p,
+            repetition_penalty=s.repetition_penalty,
+            frequency_penalty=s.frequency_penalty,
+            presence_penalty=s.presence_penalty,
+            min_new_tokens=s.min_new_tokens,
+            forbidden=self.forbidden,
+            prompt_len=self.prompt_len,
+            prompt_ids=self.ids[: 4 * self.prompt_len] if looks_at_prompt else b"",
+            output_ids=pack_ids(self.output) if penalty else b"",
+            logprobs=self.logprobs is not None,
+            logprob_start=start,
+            top_logprobs=top,
+        )
+
+    def reusable_ids(self) -> bytes:
+        """The tokens of `ids` whose KV may come from the cache. The last is always computed again: its logits are
+        wanted; and so are those from the token before the first prompt token whose log-probability is."""
+        if self.logprobs and self.logprobs.start < self.prompt_len:
+            return self.ids[: 4 * max(self.logprobs.start - 1, 0)]
+        return self.ids[:-4]
+
+    def take_logprobs(self, logprobs: TurnLogprobs) -> None:
+        """Keep what a turn gave for this request's row until its next chunk."""
+        if self.row in logprobs.input:
+            self.input_parts.append(logprobs.input[self.row])
+        if self.row in logprobs.output:
+            self.output_parts.append(logprobs.output[self.row])
+
     def absorb_output(self) -> None:
-        """After a retraction: what was produced is prefilled with the prompt next time."""
+        """After a retraction: what was produced is prefilled with the prompt next time. The log-probabilities of the
+        prompt are there, as it had been computed to its end."""
         self.ids = self.ids[: 4 * self.prompt_len] + pack_ids(self.output)
+        if self.logprobs:
+            self.logprobs = LogprobParams(self.prompt_len, self.logprobs.top)
 
     def ids_with_kv(self) -> bytes:
         """int32 [kv_len]. The token sampled last has no KV before it is fed in the next turn."""
@@ -87,9 +147,18 @@ class RequestState:
         if not self.chunked:
             chunk.stop = self.sampling.stop
             chunk.skip_special_tokens = self.sampling.skip_special_tokens
+        if self.logprobs:
+            chunk.output_logprobs = TokenLogprobs.join(self.output_parts)
+            chunk.input_logprobs = TokenLogprobs.join(self.input_parts) if self.input_parts else None
+            self.output_parts, self.input_parts = [], []
         self.chunked = True
         self.sent = len(self.output)
         return chunk
+
+
+def _first_token(ids: bytes, top: int) -> TokenLogprobs:
+    """Of a prompt's first token, which nothing predicts."""
+    return TokenLogprobs(ids[:4], np.full(1, np.nan).tobytes(), pack_ids([0] * top), np.full(top, np.nan).tobytes())
 
 
 def finish_reason(state: RequestState, decode_text: Callable[[list[int], bool], str] | None) -> FinishReason | None:

@@ -1,25 +1,42 @@
 """ModelRunner: the executor of one rank. Given a batch plan: one forward, one sample.
 
 It knows no requests. Per row of its slot table it keeps which KV slots hold the row's tokens, how many there are, the
-token sampled last, and how to sample; a plan and the rank's own sampled ids are all that changes them. So the runners
+token sampled last, and how to sample (with its history, where that matters); a plan and the rank's own sampled ids are
+all that changes them. So the runners
 of all ranks agree as long as they execute the same plans.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
 from common.attention import PagedAttention
-from common.batch import BatchPlan, PrefillSeq, RowSampling
-from common.messages import unpack_ids
+from common.batch import BatchPlan, PrefillSeq, RowExtras, RowSampling, Sampled, TurnLogprobs
+from common.logprobs import token_logprobs
+from common.messages import TokenLogprobs, unpack_ids
 from common.models.config import ModelConfig, plan_heads
 from common.models.llama import Llama
 from common.parallel.collectives import Collectives
+from common.penalties import RowHistory
 from common.sampler import sample
 
 # In `last_token`: the row has not sampled since its latest prefill.
 NO_TOKEN = -1
+# Rows of logits in memory at once when a prompt's log-probabilities are wanted: 64 of 49,152 float32 are 13 MB.
+LOGIT_TILE = 64
+
+
+class _PromptSpan(NamedTuple):
+    """Tokens [first, first + n) of the batch predict prompt tokens `ids` (int32 [n]) of a row."""
+
+    row: int
+    first: int
+    ids: np.ndarray
+    top: int
 
 
 class ModelRunner:
@@ -54,11 +71,13 @@ class ModelRunner:
         self.lengths = np.zeros(max_running_requests, dtype=np.int64)  # tokens with KV
         self.last_token = np.full(max_running_requests, NO_TOKEN, dtype=np.int32)
         self.sampling: list[RowSampling | None] = [None] * max_running_requests
+        self.histories: dict[int, RowHistory] = {}  # by row, for those that ask for more than plain sampling
         self._keep_logits = keep_logits
         self.last_logits: torch.Tensor | None = None
 
-    def execute(self, plan: BatchPlan) -> np.ndarray:
+    def execute(self, plan: BatchPlan) -> Sampled:
         """Run one turn: int32 token ids, one per prefill sequence with `sample`, in order, or one per decode row.
+        And the log-probabilities that the plan's rows want.
 
         ValueError names the row of a plan that does not fit what the rows hold; nothing has changed then. Collective:
         every rank executes the same plan. May be called from any thread, from one at a time.
@@ -68,16 +87,19 @@ class ModelRunner:
             torch.cuda.set_device(self.device)
         with torch.inference_mode():
             if plan.prefill:
-                return self._prefill(plan.prefill)
+                return self._prefill(plan.prefill, plan.extras)
             return self._decode(unpack_ids(plan.decode_rows), unpack_ids(plan.decode_slots))
 
-    def _prefill(self, seqs: list[PrefillSeq]) -> np.ndarray:
+    def _prefill(self, seqs: list[PrefillSeq], extras: list[RowExtras]) -> Sampled:
         rows = np.array([seq.row for seq in seqs])
         self._check_rows(rows)
         for seq in seqs:
             self._check_prefill(seq)
+        self._check_extras(seqs, extras)
         for seq in seqs:
             self._extend(seq)
+        for row_extras in extras:
+            self.histories[row_extras.row] = RowHistory(row_extras, self.model.config.vocab_size)
         tables = [self.slot_table[seq.row, : self.lengths[seq.row]] for seq in seqs]
         starts = [seq.start for seq in seqs]
         self.attention.prepare_prefill(tables, starts)
@@ -85,9 +107,9 @@ class ModelRunner:
         positions = np.concatenate([np.arange(start, len(table)) for start, table in zip(starts, tables, strict=True)])
         last = np.cumsum([len(seq.input_ids) // 4 for seq in seqs]) - 1
         sampled = np.array([seq.sample for seq in seqs])
-        return self._forward(input_ids, positions, last[sampled], rows[sampled])
+        return self._forward(input_ids, positions, last[sampled], rows[sampled], self._prompt_spans(seqs))
 
-    def _decode(self, rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    def _decode(self, rows: np.ndarray, slots: np.ndarray) -> Sampled:
         self._check_rows(rows)
         self._check_decode(rows, slots)
         positions = self.lengths[rows]
@@ -97,18 +119,78 @@ class ModelRunner:
         return self._forward(self.last_token[rows], positions, np.arange(len(rows)), rows)
 
     def _forward(
-        self, input_ids: np.ndarray, positions: np.ndarray, logit_rows: np.ndarray, table_rows: np.ndarray
-    ) -> np.ndarray:
+        self,
+        input_ids: np.ndarray,
+        positions: np.ndarray,
+        logit_rows: np.ndarray,
+        table_rows: np.ndarray,
+        prompt_spans: Sequence[_PromptSpan] = (),
+    ) -> Sampled:
         """input_ids, positions [N]; logit_rows [M] of 0..N-1 are sampled for rows table_rows [M] of the slot table."""
-        logits = self.model.forward(
-            self._tensor(input_ids), self._tensor(positions), self.attention.attend, self._tensor(logit_rows)
-        )
+        batch = self._tensor(input_ids), self._tensor(positions), self.attention.attend
+        prompt_logprobs = {}
+        if prompt_spans:
+            hidden = self.model.hidden(*batch)
+            prompt_logprobs = {span.row: self._span_logprobs(hidden, span) for span in prompt_spans}
+            logits = self.model.logits(hidden[self._tensor(logit_rows)])
+        else:
+            logits = self.model.forward(*batch, self._tensor(logit_rows))
         if self._keep_logits:
             self.last_logits = logits.clone()
+        rows = table_rows.tolist()
+        histories = [self.histories.get(row) for row in rows] if self.histories else None
         # The token being sampled has as many tokens before it as the row holds.
-        tokens = sample(logits, [self.sampling[row] for row in table_rows], self.lengths[table_rows].tolist())
+        tokens = sample(logits, [self.sampling[row] for row in rows], self.lengths[table_rows].tolist(), histories)
         self.last_token[table_rows] = tokens
-        return tokens
+        if histories is None:
+            return Sampled(tokens)
+        return self._with_logprobs(tokens, logits, rows, histories, prompt_logprobs)
+
+    def _with_logprobs(
+        self,
+        tokens: np.ndarray,
+        logits: torch.Tensor,
+        rows: list[int],
+        histories: list[RowHistory | None],
+        prompt_logprobs: dict[int, TokenLogprobs],
+    ) -> Sampled:
+        """The sampled tokens, added to the histories, and the log-probabilities of those whose row wants them."""
+        sampled_logprobs = {}
+        for i, (row, history) in enumerate(zip(rows, histories, strict=True)):
+            if history is None:
+                continue
+            history.add(tokens[i])
+            if history.extras.logprobs:
+                row_logits = logits[i : i + 1].cpu().numpy()
+                sampled_logprobs[row] = token_logprobs(row_logits, tokens[i : i + 1], history.extras.top_logprobs)
+        if not prompt_logprobs and not sampled_logprobs:
+            return Sampled(tokens)
+        return Sampled(tokens, TurnLogprobs(prompt_logprobs, sampled_logprobs))
+
+    def _prompt_spans(self, seqs: list[PrefillSeq]) -> list[_PromptSpan]:
+        """Where the batch holds what predicts prompt tokens whose log-probability is wanted."""
+        spans = []
+        first = 0  # of the sequence's tokens in the batch
+        for seq in seqs:
+            end = seq.start + len(seq.input_ids) // 4
+            history = self.histories.get(seq.row)
+            if history is not None:
+                extras = history.extras
+                # The token at a position is predicted by the one before it; the prompt's first one by none.
+                begin = max(seq.start, extras.logprob_start - 1)
+                ids = history.prompt[begin + 1 : end + 1] if extras.logprob_start < extras.prompt_len else ()
+                if len(ids):
+                    spans.append(_PromptSpan(seq.row, first + begin - seq.start, ids, extras.top_logprobs))
+            first += end - seq.start
+        return spans
+
+    def _span_logprobs(self, hidden: torch.Tensor, span: _PromptSpan) -> TokenLogprobs:
+        parts = []
+        for begin in range(0, len(span.ids), LOGIT_TILE):
+            ids = span.ids[begin : begin + LOGIT_TILE]
+            rows = hidden[span.first + begin : span.first + begin + len(ids)]
+            parts.append(token_logprobs(self.model.logits(rows).cpu().numpy(), ids, span.top))
+        return TokenLogprobs.join(parts)
 
     def _extend(self, seq: PrefillSeq) -> None:
         table = self.slot_table[seq.row]
@@ -116,6 +198,7 @@ class ModelRunner:
         if seq.sampling is not None:
             table[: seq.start] = unpack_ids(seq.prefix_slots)
             self.sampling[seq.row] = seq.sampling
+            self.histories.pop(seq.row, None)
         table[seq.start : seq.start + len(new_slots)] = new_slots
         self.lengths[seq.row] = seq.start + len(new_slots)
         self.last_token[seq.row] = NO_TOKEN
@@ -148,6 +231,18 @@ class ModelRunner:
             raise ValueError(f"row {seq.row}: {seq.start + new} tokens, and the context is {self.context_length}")
         self._check_slots(seq.row, unpack_ids(seq.new_slots))
         self._check_slots(seq.row, unpack_ids(seq.prefix_slots))
+
+    def _check_extras(self, seqs: list[PrefillSeq], extras: list[RowExtras]) -> None:
+        first_chunks = [seq.row for seq in seqs if seq.sampling is not None]
+        for e in extras:
+            if e.row not in first_chunks:
+                raise ValueError(f"row {e.row}: extras go with a row's first chunk, and this turn has none of it")
+            needs_prompt = e.repetition_penalty != 1 or e.logprob_start < e.prompt_len
+            if needs_prompt and len(e.prompt_ids) != 4 * e.prompt_len:
+                raise ValueError(f"row {e.row}: {len(e.prompt_ids) // 4} of {e.prompt_len} prompt ids are given")
+            ids, vocab = unpack_ids(e.prompt_ids + e.output_ids), self.model.config.vocab_size
+            if np.any((ids < 0) | (ids >= vocab)):
+                raise ValueError(f"row {e.row}: its tokens must lie in 0..{vocab - 1}")
 
     def _check_decode(self, rows: np.ndarray, slots: np.ndarray) -> None:
         if len(rows) == 0 or len(rows) != len(slots):

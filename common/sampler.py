@@ -1,4 +1,4 @@
-"""Sampling: the next token as a pure function of (seed, position, logits).
+"""Sampling: the next token as a pure function of (seed, position, logits, the request's own history).
 
 Every rank samples for itself from the same all-gathered bits, so every rank gets the same token, and a request gets
 the same tokens whoever shares its batch, on whichever replica, and after it was retracted and computed again.
@@ -6,12 +6,13 @@ the same tokens whoever shares its batch, on whichever replica, and after it was
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 
 from common.batch import RowSampling
+from common.penalties import RowHistory
 
 # Below this a temperature is greedy, as in SGLang (`_SAMPLING_EPS`).
 GREEDY_BELOW = 1e-6
@@ -23,15 +24,28 @@ FIRST_CANDIDATES = 64
 _MASK = (1 << 64) - 1
 
 
-def sample(logits: torch.Tensor, rows: list[RowSampling], positions: list[int]) -> np.ndarray:
+def sample(
+    logits: torch.Tensor,
+    rows: list[RowSampling],
+    positions: list[int],
+    histories: Sequence[RowHistory | None] | None = None,
+) -> np.ndarray:
     """logits float32 [M, vocab], any device -> token ids int32 [M].
 
-    positions[i] is the index, within request i, of the token that is being sampled.
+    positions[i] is the index, within request i, of the token that is being sampled. histories[i] is there for a row
+    that asks for more than RowSampling says; None when no row does.
     """
     tokens = _argmax(logits)
     for i, (row, position) in enumerate(zip(rows, positions, strict=True)):
-        if not is_greedy(row):
-            tokens[i] = _sample_row(logits[i].cpu().numpy(), row, position)
+        history = histories[i] if histories else None
+        if history is None and is_greedy(row):
+            continue
+        row_logits = logits[i].cpu().numpy()
+        min_p = 0.0
+        if history is not None:
+            row_logits = history.apply(row_logits, position)
+            min_p = history.extras.min_p
+        tokens[i] = row_logits.argmax() if is_greedy(row) else _sample_row(row_logits, row, min_p, position)
     return tokens
 
 
@@ -60,10 +74,11 @@ def _mix(x: int) -> int:
     return z ^ (z >> 31)
 
 
-def _sample_row(logits: np.ndarray, row: RowSampling, position: int) -> int:
-    """logits float32 [vocab]. Inverse CDF in float64 over the tokens in descending order of probability.
+def _sample_row(logits: np.ndarray, row: RowSampling, min_p: float, position: int) -> int:
+    """logits float [vocab]. Inverse CDF in float64 over the tokens in descending order of probability.
 
-    temperature first, then the top_k most likely, then the smallest set of those that holds top_p of their mass.
+    temperature first, then the top_k most likely, then the smallest set of those that holds top_p of their mass, then
+    those of it that are at least min_p times as likely as the most likely one.
     """
     draw = uniform(row.seed, position)
     highest = float(logits.max())
@@ -73,14 +88,12 @@ def _sample_row(logits: np.ndarray, row: RowSampling, position: int) -> int:
         return torch.exp(torch.from_numpy(scaled)).numpy()  # a third of np.exp's time
 
     if 0 < row.top_k < len(logits):
-        ids = _most_likely(logits, row.top_k)
-        cumulative = np.cumsum(weights(logits[ids]))
-        return int(ids[_draw(cumulative, cumulative[-1], row.top_p, draw)])
+        ids = most_likely(logits, row.top_k)
+        return int(ids[_draw(weights(logits[ids]), None, row.top_p, min_p, draw)])
     mass = weights(logits).sum()
     for count in _candidate_counts(len(logits)):
-        ids = _most_likely(logits, count)
-        cumulative = np.cumsum(weights(logits[ids]))
-        chosen = _draw(cumulative, mass if count < len(logits) else cumulative[-1], row.top_p, draw)
+        ids = most_likely(logits, count)
+        chosen = _draw(weights(logits[ids]), mass if count < len(logits) else None, row.top_p, min_p, draw)
         if chosen is not None:
             return int(ids[chosen])
     raise AssertionError("the whole vocabulary holds the whole mass")
@@ -94,23 +107,35 @@ def _candidate_counts(vocab: int) -> Iterator[int]:
     yield vocab
 
 
-def _most_likely(logits: np.ndarray, count: int) -> np.ndarray:
+def most_likely(logits: np.ndarray, count: int) -> np.ndarray:
     """The ids of the `count` highest logits, highest first, equal ones by id."""
     least = np.partition(logits, -count)[-count]
     ids = np.flatnonzero(logits >= least)
     return ids[np.argsort(-logits[ids], kind="stable")][:count]
 
 
-def _draw(cumulative: np.ndarray, mass: float, top_p: float, draw: float) -> int | None:
-    """The index chosen by `draw` in [0, 1) among candidates whose running mass is `cumulative`, of `mass` in all.
+def _draw(weights: np.ndarray, mass: float | None, top_p: float, min_p: float, draw: float) -> int | None:
+    """The index chosen by `draw` in [0, 1) among candidates with these weights, descending from 1, of `mass` in all;
+    mass None: there are no others.
 
     None when the choice lies beyond the candidates given.
     """
+    cumulative = np.cumsum(weights)
+    complete = mass is None
+    if complete:
+        mass = cumulative[-1]
+    kept = None  # how many of the candidates can be chosen, once that is known
     if top_p < 1:
         last = int(np.searchsorted(cumulative, top_p * mass, side="left"))
-        if last == len(cumulative):
-            return None
-        mass = cumulative[last]
+        kept = last + 1 if last < len(weights) else None
+    if min_p > 0:
+        likely = int(np.count_nonzero(weights >= min_p))
+        if likely < len(weights) or complete:
+            kept = likely if kept is None else min(kept, likely)
+    if kept is not None:
+        mass = cumulative[kept - 1]
+    elif top_p < 1 or min_p > 0:
+        return None
     # draw * mass can round up to mass, which is past the end.
     chosen = int(np.searchsorted(cumulative, min(draw * mass, np.nextafter(mass, 0)), side="right"))
-    return chosen if chosen < len(cumulative) else None
+    return chosen if chosen < len(weights) else None

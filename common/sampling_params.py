@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from common.messages import SamplingParams
+from common.messages import LogprobParams, SamplingParams
 
 # Each token of a request costs a look at a tail as long as each of its stop strings (0.7 us per character at worst).
 MAX_STOPS = 32
@@ -26,26 +26,23 @@ GREEDY_BELOW = 1e-6
 # A str in Python may hold one, but no message can carry it.
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
+# Results of one prompt. Each is a request of its own, so this bounds what one call may hand over unseen.
+MAX_N = 128
+# What is kept per token and travels with it.
+MAX_TOP_LOGPROBS = 100
+
 # Fields of SGLang that this engine does not have, and the value that asks for nothing.
-NEUTRAL: dict[str, Any] = {
-    "n": 1,
-    "min_p": 0,
-    "regex": None,
-    "json_schema": None,
-    "frequency_penalty": 0,
-    "presence_penalty": 0,
-    "repetition_penalty": 1,
-    "min_new_tokens": 0,
-    "dtype": None,
-    "no_stop_trim": False,
-}
-DEFAULTS: dict[str, Any] = {**msgspec.structs.asdict(SamplingParams()), "spaces_between_special_tokens": True}
+NEUTRAL: dict[str, Any] = {"dtype": None, "no_stop_trim": False}
+# Those that constrain the output to a grammar.
+GRAMMARS = ("regex", "json_schema", "ebnf", "structural_tag")
+DEFAULTS: dict[str, Any] = {**msgspec.structs.asdict(SamplingParams()), "n": 1, "spaces_between_special_tokens": True}
 
 
-def make_sampling_params(fields: dict[str, Any] | SamplingParams | None, default_seed: int) -> SamplingParams:
-    """The checked parameters of one request. A field that is absent or None takes its default.
+def make_sampling_params(fields: dict[str, Any] | SamplingParams | None, default_seed: int) -> list[SamplingParams]:
+    """The checked parameters of the `n` requests (default: one) that a prompt becomes, which differ in their seeds.
 
-    `stop` may be a string or a list of strings. `seed` defaults to `default_seed`.
+    A field that is absent or None takes its default. `stop` may be a string or a list of strings. The first request's
+    seed is `seed`, or `default_seed`; the next ones count up.
     """
     if isinstance(fields, SamplingParams):
         fields = msgspec.structs.asdict(fields)
@@ -54,9 +51,12 @@ def make_sampling_params(fields: dict[str, Any] | SamplingParams | None, default
     if not isinstance(fields, dict):
         raise ValueError(f"sampling_params is {_show(fields)}; allowed: an object of named fields")
     for name in fields:
-        if name not in DEFAULTS and name not in NEUTRAL:
+        if name not in DEFAULTS and name not in NEUTRAL and name not in GRAMMARS:
             raise ValueError(_unknown(str(name)))
     given = {name: value for name, value in fields.items() if value is not None}
+    for name in GRAMMARS:
+        if name in given:
+            raise ValueError(f"{name} is {_show(given[name])}, but constrained output is out of scope; allowed: none")
     for name, neutral in NEUTRAL.items():
         if name in given and not _is_neutral(given[name], neutral):
             raise ValueError(f"{name} is {_show(given[name])}, but {name} is not supported; allowed: {neutral} or none")
@@ -64,17 +64,49 @@ def make_sampling_params(fields: dict[str, Any] | SamplingParams | None, default
     values = {**DEFAULTS, "seed": default_seed, **given}
     _flag(values, "spaces_between_special_tokens")  # known to SGLang, without effect here
     temperature = _number(values, "temperature", lambda t: 0 <= t <= sys.float_info.max, "a finite number from 0")
-    return SamplingParams(
-        max_new_tokens=_whole(values, "max_new_tokens", 0, INT32_MAX),
+    max_new_tokens = _whole(values, "max_new_tokens", 0, INT32_MAX)
+    n = _whole(values, "n", 1, MAX_N)
+    seed = _whole(values, "seed", INT64_MIN, INT64_MAX - (n - 1))
+    params = SamplingParams(
+        max_new_tokens=max_new_tokens,
         temperature=0.0 if temperature < GREEDY_BELOW else temperature,
         top_p=_number(values, "top_p", lambda p: 0 < p <= 1, "a number above 0, up to 1"),
         top_k=_top_k(values["top_k"]),
-        seed=_whole(values, "seed", INT64_MIN, INT64_MAX),
+        seed=seed,
         stop=_stop(values["stop"]),
         stop_token_ids=_stop_token_ids(values["stop_token_ids"]),
         ignore_eos=_flag(values, "ignore_eos"),
         skip_special_tokens=_flag(values, "skip_special_tokens"),
+        min_p=_number(values, "min_p", lambda p: 0 <= p <= 1, "a number from 0 to 1"),
+        repetition_penalty=_number(values, "repetition_penalty", lambda p: 0 < p <= 2, "a number above 0, up to 2"),
+        frequency_penalty=_number(values, "frequency_penalty", lambda p: -2 <= p <= 2, "a number from -2 to 2"),
+        presence_penalty=_number(values, "presence_penalty", lambda p: -2 <= p <= 2, "a number from -2 to 2"),
+        min_new_tokens=_whole(values, "min_new_tokens", 0, max_new_tokens),
     )
+    return [msgspec.structs.replace(params, seed=seed + index) for index in range(n)]
+
+
+def make_logprob_params(
+    return_logprob: Any, logprob_start_len: Any, top_logprobs_num: Any, prompt_len: int
+) -> LogprobParams | None:
+    """The checked wish for log-probabilities of a request whose prompt has prompt_len tokens; None for none.
+
+    Each may be None, which is its default: False, -1 (none of the prompt), 0. The other two count only with
+    return_logprob, as in SGLang; they are checked all the same.
+    """
+    values = {
+        "return_logprob": False if return_logprob is None else return_logprob,
+        "logprob_start_len": -1 if logprob_start_len is None else logprob_start_len,
+        "top_logprobs_num": 0 if top_logprobs_num is None else top_logprobs_num,
+    }
+    start = values["logprob_start_len"]
+    if not _is_int(start, -1, prompt_len - 1):
+        allowed = f"-1 (none of the prompt) or a whole number from 0 to {prompt_len - 1}, the prompt's last token"
+        raise _refusal("logprob_start_len", start, allowed)
+    top = _whole(values, "top_logprobs_num", 0, MAX_TOP_LOGPROBS)
+    if not _flag(values, "return_logprob"):
+        return None
+    return LogprobParams(prompt_len if start == -1 else start, top)
 
 
 def check_token_ids(ids: Any, vocab_size: int) -> None:
@@ -112,7 +144,7 @@ def _refusal(name: str, value: Any, allowed: str) -> ValueError:
 
 
 def _unknown(name: str) -> str:
-    known = sorted([*DEFAULTS, *NEUTRAL])
+    known = sorted([*DEFAULTS, *NEUTRAL, *GRAMMARS])
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"allowed: {', '.join(sorted(DEFAULTS))}"
     return f"unknown sampling parameter {_show(name)}; {hint}"

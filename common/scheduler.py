@@ -1,28 +1,30 @@
 """Scheduler (the planner): which requests run in the next turn, and what becomes of the tokens they produce.
 
-Pure CPU: no clock, no I/O, no randomness. The same calls give the same plans on any rank: that is what lets every
-rank of a replica plan for itself. The rules follow SGLang 0.4.0's normal loop, but for two of retraction (`_retract`):
-the victims wait in front of the queue, where 0.4.0 put them at its end, and the margin is less than its flat 20 steps.
+Pure CPU: no clock, no I/O, no randomness but the seeded one of a policy. The same calls give the same plans on any
+rank: that is what lets every rank of a replica plan for itself. The rules follow SGLang 0.4.0's normal loop, but for
+two of retraction (`_retract`): the victims wait in front of the queue, where 0.4.0 put them at its end, and the margin
+is less than its flat 20 steps.
 
 - A turn is a prefill if anything can be admitted, else one decode step of all that runs, or several (`common.turn`).
 - A prompt longer than the chunk is prefilled over several turns. One such request is in flight at a time; its next
   chunk comes first in the next turn, and others may fill what it leaves.
 - Admission counts on requests to stop early (`common.admission`). When that was too hopeful and the pool runs dry,
   requests are retracted: they lose their KV and wait in front of the queue with what they have produced. Since
-  sampling depends on seed and position only, they later go on as if nothing had happened.
+  sampling depends on nothing but the request itself, they later go on as if nothing had happened.
 - Prompt + max_new_tokens never exceeds the pool, so a request that runs alone always reaches its end.
 """
 
 from __future__ import annotations
 
 import heapq
+import random
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from common.admission import NewTokenRatio, PrefillBudget, decode_steps
-from common.batch import BatchPlan, PrefillSeq
+from common.batch import BatchPlan, PrefillSeq, TurnLogprobs
 from common.kv_cache import KvCache
 from common.messages import FinishReason, GenerateRequest, TokenChunk, pack_ids
 from common.policy import order_waiting
@@ -39,6 +41,7 @@ class Scheduler:
         self.finished_count = 0  # requests that have ended, in whatever way
         self._decode_text = decode_text
         self._ratio = NewTokenRatio(config.schedule_conservativeness)
+        self._rng = random.Random(config.random_seed)
         self._states: dict[str, RequestState] = {}  # all that wait or run
         self._waiting: OrderedDict[str, RequestState] = OrderedDict()
         self._running: list[RequestState] = []
@@ -141,7 +144,9 @@ class Scheduler:
         self._steps_of_turn = 0
         prefill = self._plan_prefill()
         if prefill:
-            return self._take_turn(BatchPlan(self._turn + 1, prefill))
+            planned = zip(self._planned, prefill, strict=True)
+            extras = [state.row_extras() for state, seq in planned if seq.sampling is not None]
+            return self._take_turn(BatchPlan(self._turn + 1, prefill, extras=[e for e in extras if e is not None]))
         if self._running:
             return self._plan_decode()
         self._ratio.reset()
@@ -160,14 +165,20 @@ class Scheduler:
         self._plan = plan
         return plan
 
-    def commit(self, plan: BatchPlan, token_ids: Sequence[int] | np.ndarray) -> None:
-        """Take in what executing `plan`, the last one, gave: plan.sampled_count() token ids in its order."""
+    def commit(
+        self, plan: BatchPlan, token_ids: Sequence[int] | np.ndarray, logprobs: TurnLogprobs | None = None
+    ) -> None:
+        """Take in what executing `plan`, the last one, gave: plan.sampled_count() token ids in its order, and the
+        log-probabilities that its rows want."""
         if self._plan is None or plan.turn != self._plan.turn:
             raise ValueError(f"only the last plan can be committed, and once; got turn {plan.turn}")
         tokens = np.asarray(token_ids).tolist()
         if len(tokens) != plan.sampled_count():
             raise ValueError(f"turn {plan.turn} samples {plan.sampled_count()} tokens, got {len(tokens)}")
         self._plan = None
+        if logprobs is not None:
+            for state in self._planned:
+                state.take_logprobs(logprobs)
         if plan.prefill:
             self._commit_prefill(plan.prefill, tokens)
         else:
@@ -233,7 +244,7 @@ class Scheduler:
     def _admit(self, budget: PrefillBudget, prefill: list[PrefillSeq]) -> None:
         """Add waiting requests to `prefill`, in the order of the policy, up to the first that does not fit."""
         admitted = []
-        for state in order_waiting(self._waiting.values(), self.config.policy, self.kv.tree):
+        for state in order_waiting(self._waiting.values(), self.config.policy, self.kv.tree, self._rng):
             if budget.chunk_full:
                 break
             if not self._free_rows:

@@ -10,8 +10,8 @@ from common.turn import ONE_STEP, TurnRules
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """Sizes are in tokens, max_running_requests in requests; chunked_prefill_size -1 means no limit. ValueError for a
-    value that makes no sense."""
+    """Sizes are in tokens, max_running_requests in requests; chunked_prefill_size -1 means no limit, random_seed is for
+    the policy `random`. ValueError for a value that makes no sense."""
 
     max_total_tokens: int
     max_running_requests: int
@@ -23,6 +23,7 @@ class SchedulerConfig:
     max_prefill_tokens: int = 16384
     rules: TurnRules = ONE_STEP
     schedule_conservativeness: float = 1.0
+    random_seed: int = 42
 
     def __post_init__(self) -> None:
         for name in (

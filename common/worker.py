@@ -2,8 +2,8 @@
 
 ```
  plan(messages) -> plan      take the requests in, decide what to run         Scheduler, pure CPU
- execute(plan)  -> ids       one forward, one sample                          ModelRunner, all ranks together
- commit(plan, ids)           append, finish, cache; outputs wait in `output()`
+ execute(plan)  -> sampled   one forward, one sample                          ModelRunner, all ranks together
+ commit(plan, sampled)       append, finish, cache; outputs wait in `output()`
  plan_further() -> plan      the next decode step of the same turn, where a turn has several (`common.turn`)
  step(messages) -> output    all of them
 ```
@@ -18,11 +18,10 @@ import dataclasses
 import logging
 import time
 
-import numpy as np
 import torch
 
 from common.args import EngineArgs
-from common.batch import BatchPlan
+from common.batch import BatchPlan, Sampled
 from common.digest import PlanDigest
 from common.messages import (
     AbortRequest,
@@ -104,6 +103,8 @@ class Worker:
             radix=not args.disable_radix_cache,
             eos_token_ids=config.eos_token_ids,
             rules=rules,
+            schedule_conservativeness=args.schedule_conservativeness,
+            random_seed=args.random_seed,
         )
         return Scheduler(scheduler_config, Tokenizer(args.model_path).decode)
 
@@ -137,17 +138,17 @@ class Worker:
         """After `commit`: the next decode step of the same turn; None: the turn is over."""
         return self.scheduler.plan_further()
 
-    def execute(self, plan: BatchPlan) -> np.ndarray:
-        """One forward and one sample on this rank's shard. Every rank must execute the same plan: it says int32 ids."""
+    def execute(self, plan: BatchPlan) -> Sampled:
+        """One forward and one sample on this rank's shard. Every rank must execute the same plan."""
         if self._check_every:
             self._digest.update(plan)
             if plan.turn % self._check_every == 0:
                 self._compare_digests(plan.turn)
         return self.runner.execute(plan)
 
-    def commit(self, plan: BatchPlan, token_ids: np.ndarray) -> None:
-        """Take the sampled ids in; what comes of them waits in `output()`."""
-        self.scheduler.commit(plan, token_ids)
+    def commit(self, plan: BatchPlan, sampled: Sampled) -> None:
+        """Take in what `execute` gave; what comes of it waits in `output()`."""
+        self.scheduler.commit(plan, sampled.ids, sampled.logprobs)
         if self.rank == 0:
             self._log(plan)
 

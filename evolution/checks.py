@@ -75,7 +75,7 @@ def resolve_args(args: EngineArgs, measure_memory: bool = True) -> tuple[EngineA
 
 def _check_types(args: EngineArgs) -> None:
     """The command line cannot get these wrong; `Engine(...)` can."""
-    kinds = {"int": int, "str": str, "bool": bool}
+    kinds = {"int": int, "str": str, "bool": bool, "float": (int, float)}
     for field in dataclasses.fields(args):
         value = getattr(args, field.name)
         kind = kinds[field.type.removesuffix(" | None")]
@@ -98,6 +98,10 @@ def _check_ranges(args: EngineArgs) -> None:
         raise ValueError(f"--tp-size {args.tp_size} x --dp-size {args.dp_size}: at most {MOST_RANKS} ranks on one host")
     if args.chunked_prefill_size != -1 and args.chunked_prefill_size < 1:
         raise ValueError(f"--chunked-prefill-size must be at least 1, or -1 for none, not {args.chunked_prefill_size}")
+    if not 0 < args.schedule_conservativeness < float("inf"):
+        raise ValueError(
+            f"--schedule-conservativeness must be a finite number above 0, not {args.schedule_conservativeness}"
+        )
     if args.check_divergence < 0:
         raise ValueError(f"--check-divergence must be 0 or more, not {args.check_divergence}")
 

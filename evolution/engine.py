@@ -129,14 +129,34 @@ class Engine:
         input_ids: list[int] | list[list[int]] | None = None,
         image_data: bytes | list[bytes | None] | None = None,
         stream: bool = False,
+        return_logprob: bool | list[bool] = False,
+        logprob_start_len: int | list[int] = -1,
+        top_logprobs_num: int | list[int] = 0,
     ) -> dict | list[dict] | Iterator[dict]:
-        """Generate for one prompt (returns a dict) or a list (returns a list of dicts, in order).
+        """Generate for one prompt (returns a dict) or a list (returns a list of dicts, in order). With `n` above 1 in
+        the sampling parameters it is a flat list, for a single prompt too: each prompt's n results together.
 
         Each result is `{text, output_ids, meta_info}`; meta_info holds id, finish_reason, prompt_tokens,
         completion_tokens, cached_tokens and e2e_latency (seconds). With `stream` an iterator of such dicts: `text` is
-        cumulative, and with a list of prompts each carries its `index`.
+        cumulative, and where a list would be returned each carries its `index` in it.
+
+        With return_logprob meta_info also holds output_token_logprobs and input_token_logprobs, lists of
+        (log-probability, token id, None): log_softmax of the raw logits, before penalties and temperature. The input's
+        are those of the prompt tokens from index logprob_start_len on; the prompt's first token has None in place of a
+        number. -1, the default, is none of the prompt: an empty list. With top_logprobs_num k above 0 there are
+        output_top_logprobs and input_top_logprobs too: per token the list of the k most likely ones, the most likely
+        first (None for the prompt's first token).
         """
-        single, requests = self.make_requests(prompt, sampling_params, input_ids, image_data, stream)
+        single, requests = self.make_requests(
+            prompt,
+            sampling_params,
+            input_ids,
+            image_data,
+            stream,
+            return_logprob,
+            logprob_start_len,
+            top_logprobs_num,
+        )
         if stream:
             return self._stream_results(requests, single)
         streams = self.submit(requests)
@@ -155,7 +175,7 @@ class Engine:
                 self._raise_failure()
                 request.rid = f"r{self._request_count}"
                 self._request_count += 1
-                stream = Stream(request.rid, time.perf_counter(), inbox)
+                stream = Stream(request.rid, time.perf_counter(), inbox, request.logprobs)
                 self._streams[request.rid] = stream
                 self._requests.send(request)
             streams.append(stream)

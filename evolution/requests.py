@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from common.args import EngineArgs
-from common.messages import GenerateRequest, ImageData, pack_ids
+from common.messages import GenerateRequest, ImageData, LogprobParams, SamplingParams, pack_ids
 from common.models.config import ModelConfig
-from common.sampling_params import check_length, check_token_ids, make_sampling_params
+from common.sampling_params import check_length, check_token_ids, make_logprob_params, make_sampling_params
 from common.tokenizer import Tokenizer
 
 
@@ -30,24 +30,43 @@ class RequestMaker:
         input_ids: list[int] | list[list[int]] | None = None,
         image_data: bytes | list[bytes | None] | None = None,
         stream: bool = False,
+        return_logprob: bool | list[bool] = False,
+        logprob_start_len: int | list[int] = -1,
+        top_logprobs_num: int | list[int] = 0,
     ) -> tuple[bool, list[GenerateRequest]]:
-        """Whether it is a single prompt, and the requests, still without ids.
+        """Whether a single result is due (one prompt, n 1), and the requests, still without ids: for each prompt its n
+        together.
 
-        A request that brings no seed gets --random-seed plus its index in the call.
+        The first of a prompt's requests has the `seed` that it brings, or --random-seed plus the prompt's index in the
+        call; the others of its n count up from there.
         """
         if (prompt is None) == (input_ids is None):
             raise ValueError("give either a prompt or input_ids")
         single, token_lists = self._encode(prompt) if prompt is not None else _listed(input_ids)
         params = _per_prompt("sampling_params", sampling_params, len(token_lists))
         images = _per_prompt("image_data", image_data, len(token_lists))
+        wanted = _per_prompt("return_logprob", return_logprob, len(token_lists))
+        starts = _per_prompt("logprob_start_len", logprob_start_len, len(token_lists))
+        tops = _per_prompt("top_logprobs_num", top_logprobs_num, len(token_lists))
         requests = []
         for index, ids in enumerate(token_lists):
             check_token_ids(ids, self.config.vocab_size)
-            sampling = make_sampling_params(params[index], self.args.random_seed + index)
-            most = check_length(len(ids), sampling.max_new_tokens, self.args.context_length, self.pool_tokens)
-            sampling = msgspec.structs.replace(sampling, max_new_tokens=most)
-            requests.append(GenerateRequest("", pack_ids(ids), sampling, stream, _image(images[index])))
-        return single, requests
+            logprobs = make_logprob_params(wanted[index], starts[index], tops[index], len(ids))
+            for sampling in make_sampling_params(params[index], self.args.random_seed + index):
+                self._check_vocabulary(sampling, logprobs)
+                most = check_length(len(ids), sampling.max_new_tokens, self.args.context_length, self.pool_tokens)
+                sampling = msgspec.structs.replace(sampling, max_new_tokens=most)
+                requests.append(GenerateRequest("", pack_ids(ids), sampling, stream, _image(images[index]), logprobs))
+        return single and len(requests) == 1, requests
+
+    def _check_vocabulary(self, sampling: SamplingParams, logprobs: LogprobParams | None) -> None:
+        vocab = self.config.vocab_size
+        if logprobs and logprobs.top > vocab:
+            raise ValueError(f"top_logprobs_num is {logprobs.top}; allowed: up to {vocab}, the whole vocabulary")
+        if sampling.min_new_tokens:
+            ends = {*sampling.stop_token_ids, *self.config.eos_token_ids}
+            if all(token in ends for token in range(vocab)):
+                raise ValueError("min_new_tokens forbids eos and stop token ids, and these are the whole vocabulary")
 
     def _encode(self, prompt: str | list[str]) -> tuple[bool, list[list[int]]]:
         single = isinstance(prompt, str)

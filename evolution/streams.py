@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-from common.messages import FinishReason, TextChunk
+import numpy as np
+
+from common.messages import FinishReason, LogprobParams, TextChunk, TokenLogprobs, unpack_ids
 
 
 class Stream:
@@ -20,7 +23,13 @@ class Stream:
     Chunks wait in `inbox`, which several streams may share to be read in the order of arrival (`merge`).
     """
 
-    def __init__(self, rid: str, started: float, inbox: queue.SimpleQueue | None = None) -> None:
+    def __init__(
+        self,
+        rid: str,
+        started: float,
+        inbox: queue.SimpleQueue | None = None,
+        logprobs: LogprobParams | None = None,
+    ) -> None:
         self.rid = rid
         self.started = started
         self.arrivals: list[tuple[float, int]] = []
@@ -28,6 +37,10 @@ class Stream:
         self._inbox = inbox or queue.SimpleQueue()
         self._text = ""
         self._ids: list[int] = []
+        self._top_logprobs = logprobs.top if logprobs else 0
+        kinds = () if logprobs is None else ("token", "top")[: 1 + bool(logprobs.top)]
+        names = [f"{side}_{kind}_logprobs" for kind in kinds for side in ("input", "output")]
+        self._logprobs: dict[str, list] = {name: [] for name in names}
         self._last: dict[str, Any] | Exception | None = None  # what ended it, once it was read
 
     # ------------------------------------------------------------------ the receiver thread
@@ -72,6 +85,8 @@ class Stream:
     def _take(self, now: float, chunk: TextChunk) -> dict[str, Any]:
         self._text += chunk.text
         self._ids += chunk.new_ids
+        self._add_logprobs("input", chunk.input_logprobs)
+        self._add_logprobs("output", chunk.output_logprobs)
         result = {
             "text": self._text,
             "output_ids": list(self._ids),
@@ -82,11 +97,30 @@ class Stream:
                 "completion_tokens": len(self._ids),
                 "cached_tokens": chunk.cached_tokens,
                 "e2e_latency": now - self.started,
+                **{name: list(values) for name, values in self._logprobs.items()},
             },
         }
         if chunk.finish:
             self._last = result
         return result
+
+    def _add_logprobs(self, side: str, packed: TokenLogprobs | None) -> None:
+        if packed is None:
+            return
+        tokens = _triples(packed.values, packed.ids)
+        self._logprobs[f"{side}_token_logprobs"] += tokens
+        if self._top_logprobs:
+            triples, k = _triples(packed.top_values, packed.top_ids), self._top_logprobs
+            lists = [triples[i * k : (i + 1) * k] for i in range(len(tokens))]
+            self._logprobs[f"{side}_top_logprobs"] += [
+                None if token[0] is None else top for token, top in zip(tokens, lists, strict=True)
+            ]
+
+
+def _triples(values: bytes, ids: bytes) -> list[tuple[float | None, int, None]]:
+    """SGLang's (log-probability, token id, text), without text; the log-probability is None where there is none."""
+    pairs = zip(np.frombuffer(values).tolist(), unpack_ids(ids).tolist(), strict=True)
+    return [(None if math.isnan(value) else value, token, None) for value, token in pairs]
 
 
 def _finish_reason(finish: FinishReason | None, length: int) -> dict[str, Any] | None:

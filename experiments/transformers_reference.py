@@ -75,6 +75,12 @@ def greedy(model: PreTrainedModel, input_ids: list[int], new_tokens: int) -> lis
     return output[0, len(input_ids) :].tolist()
 
 
+def log_probabilities(model: PreTrainedModel, input_ids: list[int]) -> torch.Tensor:
+    """float64 [n - 1, vocab]: row i is what the first i + 1 of the n tokens predict."""
+    with torch.inference_mode():
+        return torch.log_softmax(model(torch.tensor([input_ids])).logits[0, :-1].double(), -1)
+
+
 def random_model(family: str, seed: int = 0, **settings: object) -> PreTrainedModel:
     """A model of a family with random weights, wide enough that its greedy output varies; settings are its config's.
 

@@ -95,17 +95,25 @@ class Llama:
         not changed in place. Every rank must call this with the same N and M.
         """
         with torch.inference_mode():
-            x = F.embedding(input_ids, self.embedding)  # [N, H]
-            rope = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)  # [N, 1, D / 2] each
-            for index, layer in enumerate(self.layers):
-                hidden = rms_norm(x, layer.input_norm, self.config.rms_norm_eps)
-                x = x + self.tp.all_reduce(self._attention(index, layer, hidden, rope, attend))
-                hidden = rms_norm(x, layer.post_norm, self.config.rms_norm_eps)
-                x = x + self.tp.all_reduce(layer.down(swiglu(layer.gate_up(hidden))))
-            if not len(logit_rows):
-                return torch.empty(0, self.config.vocab_size, device=x.device)
-            x = rms_norm(x[logit_rows], self.norm, self.config.rms_norm_eps)
-            return self.tp.all_gather(self.lm_head(x))[:, : self.config.vocab_size].float()
+            return self.logits(self.hidden(input_ids, positions, attend)[logit_rows])
+
+    def hidden(self, input_ids: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """`forward` up to the last layer's output, [N, H]. Called in inference mode."""
+        x = F.embedding(input_ids, self.embedding)  # [N, H]
+        rope = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)  # [N, 1, D / 2] each
+        for index, layer in enumerate(self.layers):
+            hidden = rms_norm(x, layer.input_norm, self.config.rms_norm_eps)
+            x = x + self.tp.all_reduce(self._attention(index, layer, hidden, rope, attend))
+            hidden = rms_norm(x, layer.post_norm, self.config.rms_norm_eps)
+            x = x + self.tp.all_reduce(layer.down(swiglu(layer.gate_up(hidden))))
+        return x
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """The rest of `forward` for rows of `hidden`, [M, H] -> float32 [M, vocab]. Called in inference mode."""
+        if not len(x):
+            return torch.empty(0, self.config.vocab_size, device=x.device)
+        x = rms_norm(x, self.norm, self.config.rms_norm_eps)
+        return self.tp.all_gather(self.lm_head(x))[:, : self.config.vocab_size].float()
 
     def _attention(
         self,

@@ -40,6 +40,17 @@ def reference():
     return Reference(**SETTINGS)
 
 
+@pytest.fixture(scope="module")
+def expected_tokens(reference):
+    prompts, params = mixed(24)
+    return reference.generate(input_ids=prompts, sampling_params=params)
+
+
+@pytest.fixture(scope="module")
+def expected_logprobs(reference):
+    return reference.results(**logprob_call())
+
+
 @pytest.fixture(scope="module", params=SHAPES, ids=["tp{}-dp{}-{}-{}".format(*shape) for shape in ALL_SHAPES])
 def engine(stage, request):
     tp, dp, scheduling, constants = request.param
@@ -80,12 +91,11 @@ def assert_no_slot_lost(engine: Engine) -> None:
         assert stats["free_tokens"] + stats["evictable_tokens"] == SETTINGS["max_total_tokens"]
 
 
-def test_tokens_are_the_same_as_without_any_stage(engine, reference):
+def test_tokens_are_the_same_as_without_any_stage(engine, expected_tokens):
     prompts, params = mixed(24)
-    expected = reference.generate(input_ids=prompts, sampling_params=params)
     streams = engine.submit(engine.make_requests(input_ids=prompts, sampling_params=params)[1])
     assert all(stream.done.wait(WAIT) for stream in streams), "some requests have no outcome"
-    assert [stream.result()["output_ids"] for stream in streams] == expected
+    assert [stream.result()["output_ids"] for stream in streams] == expected_tokens
     assert_no_slot_lost(engine)
 
 
@@ -100,6 +110,59 @@ def test_streams_join_to_the_whole(engine):
         streamed[result["index"]] = result
     assert [streamed[i]["text"] for i in range(6)] == [result["text"] for result in whole]
     assert [streamed[i]["output_ids"] for i in range(6)] == [result["output_ids"] for result in whole]
+
+
+def logprob_call() -> dict:
+    """Prompts with log-probabilities from several starts on, longer ones in chunks."""
+    prompts, params = mixed(8, seed=4)
+    return {
+        "input_ids": prompts,
+        "sampling_params": params,
+        "return_logprob": [index != 3 for index in range(8)],
+        "logprob_start_len": [(0, -1, len(ids) - 1, len(ids) // 2)[index % 4] for index, ids in enumerate(prompts)],
+        "top_logprobs_num": [index % 3 for index in range(8)],
+    }
+
+
+def test_log_probabilities(engine, expected_logprobs):
+    """The second time the cache knows the prompts."""
+    call = logprob_call()
+    for _ in range(2):
+        for got, want in zip(engine.generate(**call), expected_logprobs, strict=True):
+            assert got["output_ids"] == want["output_ids"]
+            assert logprobs_in(got) == logprobs_in(want, nearly)
+    streamed = {}
+    for result in engine.generate(**call, stream=True):
+        streamed[result["index"]] = result
+    assert [logprobs_in(streamed[i]) for i in range(8)] == [logprobs_in(want, nearly) for want in expected_logprobs]
+
+
+def logprobs_in(result: dict, number=float) -> dict:
+    """What meta_info holds of them, with lists for tuples and number(x) for each log-probability x."""
+
+    def convert(value):
+        if isinstance(value, (list, tuple)):
+            return [convert(item) for item in value]
+        return number(value) if isinstance(value, float) else value
+
+    return {name: convert(value) for name, value in result["meta_info"].items() if name.endswith("_logprobs")}
+
+
+def nearly(value: float):
+    """TP sizes add in other orders."""
+    return pytest.approx(value, abs=1e-4)
+
+
+def test_n_results_of_a_prompt_stand_together(engine, reference):
+    params = [{"max_new_tokens": 6, "n": 3}, {"max_new_tokens": 6, "n": 2, "seed": 7}]
+    prompts = [[1, 2, 3], [4, 5, 6]]
+    results = engine.generate(input_ids=prompts, sampling_params=params)
+    seeds = [engine.args.random_seed + index for index in range(3)] + [7, 8]
+    single = [{"max_new_tokens": 6, "seed": seed} for seed in seeds]
+    expected = reference.generate(input_ids=[prompts[0]] * 3 + [prompts[1]] * 2, sampling_params=single)
+    assert [result["output_ids"] for result in results] == expected
+    of_one_prompt = engine.generate(input_ids=prompts[0], sampling_params=params[0])
+    assert [result["output_ids"] for result in of_one_prompt] == expected[:3]
 
 
 def test_abort_of_a_running_request(engine):

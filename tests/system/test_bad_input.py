@@ -53,6 +53,9 @@ CASES = {
     "json is a folder": (["--json", "/tmp"], "Is a directory"),
     "a million replicas": (["--dp-size", "1000000"], "at most 1024 ranks"),
     "choice": (["--schedule-policy", "best"], "invalid choice: 'best'"),
+    "conservativeness 0": (["--schedule-conservativeness", "0"], "--schedule-conservativeness must be a finite number"),
+    "conservativeness nan": (["--schedule-conservativeness", "nan"], "above 0, not nan"),
+    "conservativeness word": (["--schedule-conservativeness", "much"], "invalid float value: 'much'"),
 }
 
 

@@ -79,6 +79,12 @@ def test_seeds_count_up_from_random_seed(engine):
         ({"prompt": "a", "sampling_params": [{}, {}]}, "list of 2 for 1"),
         ({"prompt": "a", "image_data": "x"}, "image_data must be bytes"),
         ({"prompt": "\ud83d"}, "surrogate"),
+        ({"prompt": "a", "sampling_params": {"n": 0}}, "n is 0; allowed: a whole number from 1"),
+        ({"prompt": "a", "sampling_params": {"regex": "a+"}}, "constrained output is out of scope"),
+        ({"prompt": "a", "return_logprob": "yes"}, "return_logprob is 'yes'"),
+        ({"prompt": "a", "return_logprob": [True, True]}, "return_logprob is a list of 2 for 1"),
+        ({"input_ids": [1, 2], "return_logprob": True, "logprob_start_len": 2}, "logprob_start_len is 2"),
+        ({"prompt": "a", "return_logprob": True, "top_logprobs_num": 101}, "top_logprobs_num is 101"),
     ],
 )
 def test_bad_calls_raise_one_line_and_leave_the_engine_serving(engine, arguments, message):

@@ -24,12 +24,18 @@ def test_2000_mixed_requests(stage, scheduling):
     prompts, params = [], []
     for _ in range(2000):
         prompts.append(rng.choice(shared) + [rng.randrange(256) for _ in range(rng.randint(1, 20))])
-        params.append({"max_new_tokens": rng.randint(0, 40), "temperature": rng.choice([0, 1]), "ignore_eos": True})
+        fields = {"max_new_tokens": rng.randint(0, 40), "temperature": rng.choice([0, 1]), "ignore_eos": True}
+        if rng.random() < 0.2:
+            fields |= {"repetition_penalty": 1.3, "frequency_penalty": 0.2, "min_p": 0.02}
+        params.append(fields)
     settings = {"max_total_tokens": POOL, "max_running_requests": 16, "chunked_prefill_size": 48}
+    wanted = [index % 10 == 0 for index in range(2000)]
     with Engine(
         model_path="tiny", stage=stage, tp_size=2, scheduling=scheduling, check_divergence=1, **settings
     ) as engine:
-        _, requests = engine.make_requests(input_ids=prompts, sampling_params=params)
+        _, requests = engine.make_requests(
+            input_ids=prompts, sampling_params=params, return_logprob=wanted, logprob_start_len=0
+        )
         streams = engine.submit(requests)
         for stream in streams[::9]:
             engine.abort(stream.rid)

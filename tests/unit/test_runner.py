@@ -137,11 +137,11 @@ class Driver:
 
     def prefill(self, *seqs: PrefillSeq) -> np.ndarray:
         self.turn += 1
-        return self.runner.execute(BatchPlan(self.turn, list(seqs)))
+        return self.runner.execute(BatchPlan(self.turn, list(seqs))).ids
 
     def decode(self, *rows: int) -> np.ndarray:
         self.turn += 1
-        return self.runner.execute(BatchPlan(self.turn, [], pack_ids(rows), self.slots(len(rows))))
+        return self.runner.execute(BatchPlan(self.turn, [], pack_ids(rows), self.slots(len(rows)))).ids
 
     @property
     def logits(self) -> torch.Tensor:
@@ -280,8 +280,8 @@ def test_bfloat16_runs(folder: Path) -> None:
         dtype="bfloat16",
     )
     seq = PrefillSeq(0, 0, pack_ids([1, 2, 3]), pack_ids([5, 6, 7]), b"", GREEDY, True)
-    assert runner.execute(BatchPlan(1, [seq])).shape == (1,)
-    assert runner.execute(BatchPlan(2, [], pack_ids([0]), pack_ids([8]))).shape == (1,)
+    assert runner.execute(BatchPlan(1, [seq])).ids.shape == (1,)
+    assert runner.execute(BatchPlan(2, [], pack_ids([0]), pack_ids([8]))).ids.shape == (1,)
 
 
 class TestRefusals:

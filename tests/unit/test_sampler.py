@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -9,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.batch import RowSampling
+from common.messages import pack_ids
+from common.penalties import RowHistory
 from common.sampler import FIRST_CANDIDATES, sample, uniform
+from tests.unit.test_penalties import extras
 
 # 0.999 quantiles of chi-square, by degrees of freedom. The seeds are fixed: these tests do not vary.
-CHI_SQUARE = {4: 18.47, 7: 24.32, 15: 37.70}
+CHI_SQUARE = {2: 13.82, 4: 18.47, 7: 24.32, 15: 37.70}
 
 
 @pytest.fixture(autouse=True)
@@ -37,20 +41,23 @@ def random_logits(rows: int, vocab: int, seed: int, spread: float = 3.0) -> torc
     return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * spread
 
 
-def draw(logits: torch.Tensor, row: RowSampling, count: int) -> np.ndarray:
+def draw(logits: torch.Tensor, row: RowSampling, count: int, min_p: float = 0.0) -> np.ndarray:
     """`count` draws at successive positions, from one row of logits."""
-    return sample(logits.expand(count, -1), [row] * count, list(range(count)))
+    history = RowHistory(extras([], min_p=min_p), logits.shape[1]) if min_p else None
+    return sample(logits.expand(count, -1), [row] * count, list(range(count)), [history] * count)
 
 
-def full_sort(logits: np.ndarray, row: RowSampling, position: int) -> int:
+def full_sort(logits: np.ndarray, row: RowSampling, position: int, min_p: float) -> int:
     """The definition: sort everything, cut, invert."""
     order = np.lexsort((np.arange(len(logits)), -logits))
     weights = np.exp((logits[order].astype(np.float64) - logits.max()) / row.temperature)
     if row.top_k > 0:
         weights = weights[: row.top_k]
+    running = np.cumsum(weights)
+    kept = int(np.searchsorted(running, row.top_p * running[-1])) + 1 if row.top_p < 1 else len(weights)
+    weights = weights[:kept]
+    weights = weights[weights >= min_p * weights[0]]
     weights = weights / weights.sum()
-    kept = int(np.searchsorted(np.cumsum(weights), row.top_p)) + 1 if row.top_p < 1 else len(weights)
-    weights = weights[:kept] / weights[:kept].sum()
     index = int(np.searchsorted(np.cumsum(weights), uniform(row.seed, position), side="right"))
     return int(order[min(index, len(weights) - 1)])
 
@@ -104,15 +111,22 @@ def test_a_row_does_not_depend_on_the_others(seed: int, rows: list[RowSampling])
     assert backwards[::-1].tolist() == together.tolist()
 
 
-@given(seed=st.integers(0, 2**20), row=params, spread=st.sampled_from([0.0, 0.5, 3.0]), position=st.integers(0, 9999))
-@settings(deadline=None, max_examples=200)
+@given(
+    seed=st.integers(0, 2**20),
+    row=params,
+    spread=st.sampled_from([0.0, 0.5, 3.0]),
+    position=st.integers(0, 9999),
+    min_p=st.sampled_from([0.0, 0.0, 1e-6, 0.013, 0.31, 1.0]),
+)
+@settings(deadline=None, max_examples=300)
 def test_looking_at_few_candidates_gives_what_a_full_sort_gives(
-    seed: int, row: RowSampling, spread: float, position: int
+    seed: int, row: RowSampling, spread: float, position: int, min_p: float
 ) -> None:
     """Rounded logits, so that there are ties; up to 5,000 tokens, so that the candidates must often be extended."""
     logits = torch.round(random_logits(1, FIRST_CANDIDATES * 80, seed, spread), decimals=1)
     if row.temperature > 0:
-        assert sample(logits, [row], [position])[0] == full_sort(logits[0].numpy(), row, position)
+        histories = [RowHistory(extras([], min_p=min_p), logits.shape[1])] if min_p else None
+        assert sample(logits, [row], [position], histories)[0] == full_sort(logits[0].numpy(), row, position, min_p)
 
 
 def test_the_same_seed_and_position_give_the_same_token_and_others_do_not() -> None:
@@ -149,6 +163,36 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it() -> None:
 def test_top_p_applies_to_what_top_k_left() -> None:
     logits = torch.log(torch.tensor([[0.4, 0.3, 0.2, 0.1]]))
     assert set(draw(logits, RowSampling(1.0, 0.5, 2, 5), 300)) == {0}  # 0.4 of 0.7 reaches a half
+
+
+def test_min_p_keeps_what_is_likely_enough_next_to_the_most_likely() -> None:
+    logits = torch.log(torch.tensor([[0.1, 0.4, 0.2, 0.3]]))
+    warm = RowSampling(1.0, 1.0, -1, 5)
+    assert set(draw(logits, warm, 300, min_p=0.24)) == {0, 1, 2, 3}
+    assert set(draw(logits, warm, 300, min_p=0.26)) == {1, 2, 3}
+    assert set(draw(logits, warm, 300, min_p=0.51)) == {1, 3}
+    assert set(draw(logits, warm, 300, min_p=1.0)) == {1}
+    assert set(draw(logits, RowSampling(3.0, 1.0, -1, 5), 300, min_p=0.51)) == {0, 1, 2, 3}  # 0.25 ** (1 / 3) is 0.63
+    tokens = draw(logits, warm, 4000, min_p=0.26)
+    assert_distribution(tokens, np.array([0, 0.4, 0.2, 0.3]) / 0.9)
+
+
+@given(seed=st.integers(0, 2**20), row=params, others=st.integers(0, 3))
+@settings(deadline=None, max_examples=60)
+def test_penalties_come_before_everything_else_and_touch_their_row_alone(
+    seed: int, row: RowSampling, others: int
+) -> None:
+    """As if the penalised logits had been the model's; the rows beside it are plain."""
+    logits = random_logits(1 + others, 200, seed)
+    ends = list(range(0, 200, 3))
+    e = extras([1, 2], output=[5, 5], repetition_penalty=1.7, presence_penalty=0.5, min_new_tokens=9)
+    history = RowHistory(msgspec.structs.replace(e, forbidden=pack_ids(ends)), 200)
+    rows, positions = [row] * (1 + others), [4] * (1 + others)
+    got = sample(logits, rows, positions, [history] + [None] * others)
+    changed = torch.from_numpy(history.apply(logits[0].numpy(), 4)).unsqueeze(0)
+    assert got[0] == sample(changed, [row], [4])[0]
+    assert got[0] not in ends
+    assert got[1:].tolist() == sample(logits, rows, positions)[1:].tolist()
 
 
 def test_successive_positions_and_seeds_are_spread_evenly() -> None:

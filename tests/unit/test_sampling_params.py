@@ -11,14 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.messages import SamplingParams
-from common.sampling_params import check_length, check_token_ids, make_sampling_params
+from common.messages import LogprobParams, SamplingParams
+from common.sampling_params import check_length, check_token_ids, make_logprob_params, make_sampling_params
 
 SUPPORTED = set(SamplingParams.__struct_fields__)
 
 
 def make(**fields: Any) -> SamplingParams:
-    return make_sampling_params(fields, 42)
+    return one(fields, 42)
+
+
+def one(fields: Any, default_seed: int) -> SamplingParams:
+    (params,) = make_sampling_params(fields, default_seed)
+    return params
 
 
 def refusal(fields: Any) -> str:
@@ -42,11 +47,9 @@ def test_defaults_are_sglangs() -> None:
         ignore_eos=False,
         skip_special_tokens=True,
     )
-    assert make_sampling_params(None, 7) == expected
-    assert make_sampling_params({}, 7) == expected
-    assert (
-        make_sampling_params(dict.fromkeys([*SUPPORTED, "n", "regex", "spaces_between_special_tokens"]), 7) == expected
-    )
+    assert one(None, 7) == expected
+    assert one({}, 7) == expected
+    assert one(dict.fromkeys([*SUPPORTED, "n", "regex", "spaces_between_special_tokens"]), 7) == expected
 
 
 def test_every_field_arrives() -> None:
@@ -61,13 +64,21 @@ def test_every_field_arrives() -> None:
         ignore_eos=True,
         skip_special_tokens=False,
         spaces_between_special_tokens=False,
+        min_p=0.25,
+        repetition_penalty=1.5,
+        frequency_penalty=-2,
+        presence_penalty=2,
+        min_new_tokens=5,
+        n=1,
     )
-    assert params == SamplingParams(5, 0.5, 0.9, 40, -1, ("a", "\n"), (2, 0), True, False)
+    assert params == SamplingParams(
+        5, 0.5, 0.9, 40, -1, ("a", "\n"), (2, 0), True, False, 0.25, 1.5, -2.0, 2.0, min_new_tokens=5
+    )
 
 
 def test_checked_params_pass_unchanged_and_others_are_checked() -> None:
     params = make(temperature=0.3, seed=9, stop="x")
-    assert make_sampling_params(params, 1) == params
+    assert one(params, 1) == params
     assert "top_p is 2.0" in refusal(SamplingParams(top_p=2.0))
 
 
@@ -136,6 +147,20 @@ def test_a_tiny_temperature_is_greedy() -> None:
         ("ignore_eos", "yes", "true or false"),
         ("skip_special_tokens", 0, "true or false"),
         ("spaces_between_special_tokens", "no", "true or false"),
+        ("min_p", 1.01, "a number from 0 to 1"),
+        ("min_p", -0.01, "a number from 0 to 1"),
+        ("min_p", math.nan, "a number from 0 to 1"),
+        ("repetition_penalty", 0, "a number above 0, up to 2"),
+        ("repetition_penalty", 2.1, "a number above 0, up to 2"),
+        ("frequency_penalty", -2.1, "a number from -2 to 2"),
+        ("presence_penalty", math.inf, "a number from -2 to 2"),
+        ("min_new_tokens", -1, "a whole number from 0 to 128"),
+        ("min_new_tokens", 129, "a whole number from 0 to 128"),
+        ("min_new_tokens", False, "a whole number from 0 to 128"),
+        ("n", 0, "a whole number from 1 to 128"),
+        ("n", 129, "a whole number from 1 to 128"),
+        ("n", True, "a whole number from 1 to 128"),
+        ("n", "1", "a whole number from 1 to 128"),
     ],
 )
 def test_refusals_name_the_field_the_value_and_what_is_allowed(name: str, value: Any, allowed: str) -> None:
@@ -155,14 +180,6 @@ def test_too_many_stops() -> None:
 @pytest.mark.parametrize(
     ("name", "neutral", "other"),
     [
-        ("n", [1], [2, 0, True, "1"]),
-        ("min_p", [0, 0.0], [0.1]),
-        ("regex", [], ["a+", ""]),
-        ("json_schema", [], ["{}", {}]),
-        ("frequency_penalty", [0, 0.0], [0.5, math.nan]),
-        ("presence_penalty", [0, 0.0], [-1]),
-        ("repetition_penalty", [1, 1.0], [1.1, 0]),
-        ("min_new_tokens", [0], [1, False]),
         ("dtype", [], ["int"]),
         ("no_stop_trim", [False], [True, 0]),
     ],
@@ -175,10 +192,46 @@ def test_sglang_fields_that_are_not_supported(name: str, neutral: list[Any], oth
         assert text.startswith(f"{name} is {value!r}, but {name} is not supported; allowed: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("regex", "a+"), ("regex", ""), ("json_schema", {}), ("ebnf", "x"), ("structural_tag", "t")]
+)
+def test_grammars_are_out_of_scope(name: str, value: Any) -> None:
+    assert make(**{name: None}) == SamplingParams()
+    assert refusal({name: value}) == f"{name} is {value!r}, but constrained output is out of scope; allowed: none"
+
+
+def test_n_requests_differ_in_their_seeds() -> None:
+    assert [params.seed for params in make_sampling_params({"n": 3, "seed": 10}, 42)] == [10, 11, 12]
+    requests = make_sampling_params({"n": 128, "top_k": 5}, 42)
+    assert [params.seed for params in requests] == list(range(42, 170))
+    assert all(msgspec.structs.replace(params, seed=0) == SamplingParams(top_k=5, seed=0) for params in requests)
+    last = 2**63 - 1
+    assert make_sampling_params({"n": 2, "seed": last - 1}, 42)[1].seed == last
+    assert refusal({"n": 2, "seed": last}).endswith(f"allowed: a whole number from {-(2**63)} to {last - 1}")
+
+
+def test_log_probabilities() -> None:
+    assert make_logprob_params(False, -1, 0, 5) is None
+    assert make_logprob_params(None, None, None, 5) is None
+    assert make_logprob_params(True, -1, 0, 5) == LogprobParams(5, 0)
+    assert make_logprob_params(True, 0, 100, 5) == LogprobParams(0, 100)
+    assert make_logprob_params(True, 4, 2, 5) == LogprobParams(4, 2)
+    for wish, message in [
+        ((1, -1, 0), "return_logprob is 1; allowed: true or false"),
+        ((True, 5, 0), "logprob_start_len is 5; allowed: -1 (none of the prompt) or a whole number from 0 to 4"),
+        ((True, -2, 0), "logprob_start_len is -2; allowed"),
+        ((True, True, 0), "logprob_start_len is True; allowed"),
+        ((True, 0, 101), "top_logprobs_num is 101; allowed: a whole number from 0 to 100"),
+        ((False, 0, -1), "top_logprobs_num is -1; allowed"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            make_logprob_params(*wish, 5)
+
+
 def test_unknown_fields_get_a_hint() -> None:
     assert refusal({"max_tokens": 5}) == "unknown sampling parameter 'max_tokens'; did you mean max_new_tokens?"
     assert refusal({"temprature": 5}) == "unknown sampling parameter 'temprature'; did you mean temperature?"
-    assert "allowed: ignore_eos, max_new_tokens" in refusal({"zzzz": None})
+    assert "allowed: frequency_penalty, ignore_eos" in refusal({"zzzz": None})
     assert "unknown sampling parameter '3'" in refusal({3: 1})
     assert "..." in refusal({"q" * 10_000: 1})
 
@@ -197,12 +250,13 @@ anything = st.recursive(
 @given(st.dictionaries(st.sampled_from(sorted(SUPPORTED)) | st.text(max_size=4), anything, max_size=4))
 def test_anything_is_either_refused_in_one_line_or_can_travel(fields: dict[str, Any]) -> None:
     try:
-        params = make_sampling_params(fields, 42)
+        requests = make_sampling_params(fields, 42)
     except ValueError as error:
         assert re.fullmatch(r"[^\n]+", str(error))
         return
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params
-    assert make_sampling_params(params, 1) == params
+    for params in requests:
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params
+        assert one(params, 1) == params
 
 
 def test_token_ids() -> None:

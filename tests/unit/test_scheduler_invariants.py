@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from common.messages import GenerateRequest, SamplingParams, pack_ids
+from common.policy import POLICIES
 from common.scheduler import Scheduler, SchedulerConfig
 from common.turn import TurnRules
 from tests.unit.fake_executor import (
@@ -31,7 +32,7 @@ class AnyTraffic(RuleBasedStateMachine):
         context=st.integers(10, 60),
         chunk=st.sampled_from([-1, 1, 3, 8, 20]),
         prefill=st.sampled_from([1, 10, 16384]),
-        policy=st.sampled_from(["lpm", "fcfs"]),
+        policy=st.sampled_from(POLICIES),
         radix=st.booleans(),
         conservativeness=st.sampled_from([0.001, 0.3, 1.0]),
         interval=st.integers(1, 3),
