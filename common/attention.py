@@ -45,7 +45,7 @@ class _Tile(NamedTuple):
 class _Span(NamedTuple):
     """Sequences whose keys and values are gathered together, each padded to `length` tokens."""
 
-    index: torch.Tensor  # [kv_heads * sequences * length] rows of a layer's pool
+    index: torch.Tensor  # [2 * kv_heads * sequences * length] rows of a layer's pool
     length: int
     tiles: list[_Tile]
 
@@ -72,18 +72,15 @@ class PagedAttention:
         self.head_dim = head_dim
         self.device = torch.device(device)
         # Slot `pool_size` is the zeros that padding reads. The others are first touched when they are first written.
-        shape = (num_layers, kv_heads, pool_size + 1, head_dim)
-        self._keys = torch.empty(shape, dtype=dtype, device=device)
-        self._values = torch.empty(shape, dtype=dtype, device=device)
-        self._keys[:, :, pool_size] = 0
-        self._values[:, :, pool_size] = 0
-        # A layer as rows [kv_heads * (pool_size + 1), head_dim]: one gather yields [kv_heads, tokens, head_dim].
-        self._key_rows = self._keys.flatten(1, 2).unbind()
-        self._value_rows = self._values.flatten(1, 2).unbind()
-        self._head_offsets = np.arange(kv_heads, dtype=np.int64) * (pool_size + 1)
+        self._pool = torch.empty((num_layers, 2 * kv_heads, pool_size + 1, head_dim), dtype=dtype, device=device)
+        self._pool[:, :, pool_size] = 0
+        # A layer as rows [2 * kv_heads * (pool_size + 1), head_dim], the key heads before the value heads: one gather
+        # yields [2 * kv_heads, tokens, head_dim].
+        self._layer_rows = self._pool.flatten(1, 2).unbind()
+        self._head_offsets = np.arange(2 * kv_heads, dtype=np.int64) * (pool_size + 1)
         self._new_index = torch.empty(0, dtype=torch.long)
         self._spans: list[_Span] = []
-        self._gathered: tuple[torch.Tensor, torch.Tensor]
+        self._workspace: torch.Tensor
 
     def prepare_prefill(self, slots: list[np.ndarray], starts: list[int]) -> None:
         """The batch is, per sequence i, its tokens [starts[i], len(slots[i])); slots[i] are those of all its tokens."""
@@ -128,44 +125,50 @@ class PagedAttention:
 
         N are the tokens of the prepared batch, in its order.
         """
-        key_rows, value_rows = self._key_rows[layer], self._value_rows[layer]
-        key_rows.index_copy_(0, self._new_index, k.transpose(0, 1).reshape(-1, self.head_dim))
-        value_rows.index_copy_(0, self._new_index, v.transpose(0, 1).reshape(-1, self.head_dim))
+        pool_rows = self._layer_rows[layer]
+        new = torch.cat([k.transpose(0, 1), v.transpose(0, 1)]).view(-1, self.head_dim)
+        pool_rows.index_copy_(0, self._new_index, new.to(pool_rows.dtype))
         out = torch.empty_like(q)
-        scaled = q.float() * self.head_dim**-0.5
         for span in self._spans:
-            keys = self._gather(key_rows, span, self._gathered[0])
-            values = self._gather(value_rows, span, self._gathered[1])
+            keys, values = self._gather(pool_rows, span)
             for tile in span.tiles:
-                out[tile.first : tile.last] = self._attend_tile(scaled[tile.first : tile.last], keys, values, tile)
+                self._attend_tile(q[tile.first : tile.last], keys, values, tile, out[tile.first : tile.last])
         return out
 
-    def _attend_tile(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, tile: _Tile) -> torch.Tensor:
-        """q [sequences * tokens, q_heads, D], keys and values [kv_heads * sequences, length, D] -> like q."""
+    def _attend_tile(
+        self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, tile: _Tile, out: torch.Tensor
+    ) -> None:
+        """q and out [sequences * tokens, q_heads, D]; keys and values [kv_heads * sequences, length, D]."""
         sequences, tokens = tile.mask.shape[:2]
         group = q.shape[1] // self.kv_heads
         rows = tokens * group
-        q = q.view(sequences, tokens, self.kv_heads, group, self.head_dim)
-        q = q.permute(2, 0, 1, 3, 4).reshape(self.kv_heads * sequences, rows, self.head_dim)
-        q = torch.nn.functional.pad(q, (0, 0, 0, -rows % ROW_PADDING))
-        scores = torch.bmm(q, keys[:, : tile.keys].transpose(1, 2))
-        scores[:, :rows].view(self.kv_heads, sequences, tokens, group, tile.keys).add_(tile.mask)
+        by_token = (sequences, tokens, self.kv_heads, group, self.head_dim)
+        by_head = (self.kv_heads, sequences, tokens, group)
+        # [kv_heads * sequences, rows and their padding, D]
+        scaled = keys.new_zeros(len(keys), _round_up(rows, ROW_PADDING), self.head_dim)
+        torch.mul(
+            q.float().view(by_token).permute(2, 0, 1, 3, 4),
+            self.head_dim**-0.5,
+            out=scaled[:, :rows].view(*by_head, self.head_dim),
+        )
+        scores = torch.bmm(scaled, keys[:, : tile.keys].transpose(1, 2))
+        scores[:, :rows].view(*by_head, tile.keys).add_(tile.mask)
         probabilities = torch.softmax(scores, dim=-1)
-        out = torch.zeros_like(q)
-        for key in range(0, tile.keys, VALUE_BLOCK):
+        summed = torch.bmm(probabilities[:, :, :VALUE_BLOCK], values[:, : min(VALUE_BLOCK, tile.keys)])
+        for key in range(VALUE_BLOCK, tile.keys, VALUE_BLOCK):
             end = min(key + VALUE_BLOCK, tile.keys)
-            out.baddbmm_(probabilities[:, :, key:end], values[:, key:end])
-        out = out[:, :rows].view(self.kv_heads, sequences, tokens, group, self.head_dim)
-        return out.permute(1, 2, 0, 3, 4).reshape(sequences * tokens, self.kv_heads * group, self.head_dim)
+            summed.baddbmm_(probabilities[:, :, key:end], values[:, key:end])
+        out.view(by_token).copy_(summed[:, :rows].view(*by_head, self.head_dim).permute(1, 2, 0, 3, 4))
 
-    def _gather(self, pool_rows: torch.Tensor, span: _Span, workspace: torch.Tensor) -> torch.Tensor:
-        """[kv_heads * sequences, length, D] float32; valid until the next gather into the same workspace."""
-        out = workspace[: len(span.index)]
+    def _gather(self, pool_rows: torch.Tensor, span: _Span) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values, [kv_heads * sequences, length, D] float32 each; valid until the next gather."""
+        out = self._workspace[: len(span.index)]
         if pool_rows.dtype == torch.float32:
             torch.index_select(pool_rows, 0, span.index, out=out)
         else:
             out.copy_(pool_rows.index_select(0, span.index))
-        return out.view(-1, span.length, self.head_dim)
+        keys, values = out.view(-1, span.length, self.head_dim).chunk(2)
+        return keys, values
 
     def _span_end(self, lengths: np.ndarray, first: int) -> int:
         """The largest `last` so that sequences [first, last), padded alike, fit DECODE_SPAN_TOKENS; at least one."""
@@ -179,17 +182,14 @@ class PagedAttention:
         return torch.from_numpy(np.where(hidden, np.float32("-inf"), np.float32(0))).to(self.device)
 
     def _rows_of(self, slots: np.ndarray) -> torch.Tensor:
-        """Slots of any shape -> the rows of a layer's pool, [kv_heads * slots.size]."""
+        """Slots of any shape -> the rows of a layer's pool, [2 * kv_heads * slots.size]."""
         rows = self._head_offsets[:, None] + slots.reshape(1, -1)
         return torch.from_numpy(rows.reshape(-1)).to(self.device)
 
     def _finish_preparing(self, new_slots: np.ndarray) -> None:
         self._new_index = self._rows_of(new_slots)
         shape = (max(len(span.index) for span in self._spans), self.head_dim)
-        self._gathered = (
-            torch.empty(shape, dtype=torch.float32, device=self.device),
-            torch.empty(shape, dtype=torch.float32, device=self.device),
-        )
+        self._workspace = torch.empty(shape, dtype=torch.float32, device=self.device)
 
 
 def _round_up(n, multiple: int):

@@ -1,8 +1,11 @@
 """y = x W^T + b for any number of rows, and the two elementwise parts of a Llama that are easily row-dependent.
 
-Batch invariance: a row's result must have the same bits alone and among others. F.linear in float32 gives other bits
-for 1, 2 and 3 rows; oneDNN-packed weights gave the same for 1 to 512 rows at any thread count, and are faster: all
-matrices of a SmolLM2 step at 8 rows took 21 ms packed and 64 ms plain (2-core Zen4, float32).
+Batch invariance: a row's result must have the same bits alone and among others. F.linear gives other bits for 1, 2 and
+3 rows. What gives the same, at any thread count, and is faster (CPU ms for all matrices of a SmolLM2 step at 1, 8 and
+128 rows, the last without lm_head, on one busy core of a Zen3):
+
+    float32    F.linear  73  171  476    PackedLinear  82  125  466
+    bfloat16   F.linear  48  262    -    HalfLinear    33   62  404
 """
 
 from __future__ import annotations
@@ -12,6 +15,10 @@ import torch.nn.functional as F
 
 # oneDNN picks its layout for this many rows. The result does not depend on it.
 EXPECTED_ROWS = 128
+
+# FBGEMM works off rows in groups of up to six. Groups of one and two sum in another order than the larger ones, and a
+# multiple of three never leaves such a rest: no difference in any count up to 600. Three rows take no longer than one.
+ROW_MULTIPLE = 3
 
 
 class Linear:
@@ -36,6 +43,29 @@ class PackedLinear:
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
 
 
+class HalfLinear:
+    """bfloat16 weights and float32 activations, through FBGEMM, for CPUs without bfloat16 instructions.
+
+    FBGEMM keeps float16 and widens it on the fly, which AVX2 does in one instruction: as few bytes are read as there
+    are in bfloat16. float16 has three bits more for the fraction and three less for the exponent, so the weight is
+    scaled by a power of two that puts its largest entry near float16's limit. That is exact for every entry above
+    2^-32 of the largest; what is smaller keeps an error that the sum's own rounding hides.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        wide = weight.float()
+        exponent = 15 - int(torch.frexp(wide.abs().max()).exponent)  # the largest entry gets below 2^15
+        self.weight = torch.ops.quantized.linear_prepack_fp16(wide * 2.0**exponent, None)
+        self.scale = 2.0**-exponent
+        self.bias = bias
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.new_zeros(len(x) + -len(x) % ROW_MULTIPLE, x.shape[1])
+        torch.mul(x, self.scale, out=rows[: len(x)])
+        y = torch.ops.quantized.linear_dynamic_fp16(rows, self.weight)[: len(x)]
+        return y if self.bias is None else y.add_(self.bias)
+
+
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether oneDNN packs such weights here: on x86 CPUs float32 always, bfloat16 only with AVX-512 or AMX."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
@@ -43,11 +73,23 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     return dtype != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
+def linear_for(dtype: torch.dtype, device: torch.device) -> type[Linear] | type[PackedLinear] | type[HalfLinear]:
+    """The fastest of the three here."""
+    if can_pack(dtype, device):
+        return PackedLinear
+    if device.type == "cpu" and dtype == torch.bfloat16 and "fbgemm" in torch.backends.quantized.supported_engines:
+        return HalfLinear
+    return Linear
+
+
+def activation_dtype(linear: type, dtype: torch.dtype) -> torch.dtype:
+    """What a forward with such linears computes in, given the dtype of its weights."""
+    return torch.float32 if linear is HalfLinear else dtype
+
+
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """x [..., H] over its root mean square, computed in float32, times weight [H]."""
-    wide = x.float()
-    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-    return weight * wide.to(x.dtype)
+    return F.rms_norm(x, weight.shape, weight, eps)
 
 
 def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
@@ -57,4 +99,5 @@ def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
     """
     gate, up = gate_up.chunk(2, dim=-1)
     wide = gate.float()
-    return (wide / (1 + torch.exp(-wide))).to(gate.dtype) * up
+    denominator = torch.neg(wide).exp_().add_(1)
+    return torch.div(wide, denominator, out=denominator).to(up.dtype).mul_(up)

@@ -14,11 +14,13 @@ import torch
 import torch.nn.functional as F
 
 from common.models.config import HeadLayout, ModelConfig
-from common.models.linear import Linear, PackedLinear, can_pack, rms_norm, swiglu
+from common.models.linear import HalfLinear, Linear, PackedLinear, activation_dtype, linear_for, rms_norm, swiglu
 from common.models.loader import ShardLoader
 
 # (layer, q [N, Hq, D], k [N, Hkv, D], v [N, Hkv, D]) -> [N, Hq, D], with the heads of this rank
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+AnyLinear = Linear | PackedLinear | HalfLinear
 
 
 class TensorParallel(Protocol):
@@ -32,13 +34,13 @@ class TensorParallel(Protocol):
 @dataclass
 class Layer:
     input_norm: torch.Tensor
-    qkv: Linear | PackedLinear
+    qkv: AnyLinear
     q_norm: torch.Tensor | None
     k_norm: torch.Tensor | None
-    o: Linear | PackedLinear
+    o: AnyLinear
     post_norm: torch.Tensor
-    gate_up: Linear | PackedLinear
-    down: Linear | PackedLinear
+    gate_up: AnyLinear
+    down: AnyLinear
 
 
 class Llama:
@@ -52,12 +54,13 @@ class Llama:
         device: torch.device | str,
         packed: bool,
     ) -> None:
-        """Load the shard of `rank` from config.path. packed: oneDNN-packed weights where `can_pack` says so."""
+        """Load the shard of `rank` from config.path. packed: weights in the layout that `linear_for` finds fastest."""
         device = torch.device(device)
         self.config = config
         self.layout = layout
         self.tp = tp
-        linear = PackedLinear if packed and can_pack(dtype, device) else Linear
+        linear = linear_for(dtype, device) if packed else Linear
+        self.dtype = activation_dtype(linear, dtype)
         self.layers: list[Layer] = []
         # One layer at a time: a packed weight is a copy, and both are in memory only for this long.
         with torch.inference_mode(), ShardLoader(config, layout, rank, dtype, device) as loader:
@@ -65,22 +68,22 @@ class Llama:
                 weights = loader.layer(index)
                 self.layers.append(
                     Layer(
-                        input_norm=weights.input_norm,
+                        input_norm=weights.input_norm.to(self.dtype),
                         qkv=linear(weights.qkv, weights.qkv_bias),
-                        q_norm=weights.q_norm,
-                        k_norm=weights.k_norm,
+                        q_norm=_to(weights.q_norm, self.dtype),
+                        k_norm=_to(weights.k_norm, self.dtype),
                         o=linear(weights.o, weights.o_bias),
-                        post_norm=weights.post_norm,
+                        post_norm=weights.post_norm.to(self.dtype),
                         gate_up=linear(weights.gate_up),
                         down=linear(weights.down),
                     )
                 )
-            self.norm = loader.final_norm()
+            self.norm = loader.final_norm().to(self.dtype)
             self.lm_head = linear(loader.lm_head())
         # Read through a mapping of its own, which stays: the pages of the other weights are let go with theirs.
         with ShardLoader(config, layout, rank, dtype, device) as loader:
             self.embedding = loader.embedding()
-        self.cos, self.sin = _rope_tables(config, dtype, device)
+        self.cos, self.sin = _rope_tables(config, self.dtype, device)
 
     def forward(
         self, input_ids: torch.Tensor, positions: torch.Tensor, attend: Attend, logit_rows: torch.Tensor
@@ -99,13 +102,13 @@ class Llama:
 
     def hidden(self, input_ids: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
         """`forward` up to the last layer's output, [N, H]. Called in inference mode."""
-        x = F.embedding(input_ids, self.embedding)  # [N, H]
-        rope = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)  # [N, 1, D / 2] each
+        x = F.embedding(input_ids, self.embedding).to(self.dtype)  # [N, H]
+        rope = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)  # [N, 1, D] each
         for index, layer in enumerate(self.layers):
             hidden = rms_norm(x, layer.input_norm, self.config.rms_norm_eps)
-            x = x + self.tp.all_reduce(self._attention(index, layer, hidden, rope, attend))
+            x += self.tp.all_reduce(self._attention(index, layer, hidden, rope, attend))
             hidden = rms_norm(x, layer.post_norm, self.config.rms_norm_eps)
-            x = x + self.tp.all_reduce(layer.down(swiglu(layer.gate_up(hidden))))
+            x += self.tp.all_reduce(layer.down(swiglu(layer.gate_up(hidden))))
         return x
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
@@ -133,17 +136,23 @@ class Llama:
         return layer.o(out.reshape(len(hidden), -1))
 
 
+def _to(weight: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    return None if weight is None else weight.to(dtype)
+
+
 def _rope_tables(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of position times frequency, [max_position, D / 2] each: computed in float32, kept in `dtype`."""
+    """cos and sin of position times frequency, as `_rotate` takes them, [max_position, D] each: computed in float32,
+    kept in `dtype`."""
     steps = torch.arange(0, config.head_dim, 2, dtype=torch.float32)
     frequencies = 1.0 / config.rope_theta ** (steps / config.head_dim)
     if scaling := config.rope_scaling:
         frequencies = frequencies / torch.tensor([scaling.divisor(f) for f in frequencies.tolist()])
     angles = torch.outer(torch.arange(config.max_position_embeddings, dtype=torch.float32), frequencies)
-    return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
+    cos, sin = angles.cos().to(device, dtype), angles.sin().to(device, dtype)
+    return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
 
 
 def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Rotary embedding of x [N, heads, D], Hugging Face's order: element i of a head turns with element i + D / 2."""
     first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+    return (x * cos).add_(torch.cat([second, first], dim=-1).mul_(sin))

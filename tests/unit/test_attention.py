@@ -41,8 +41,7 @@ class Tokens:
 def make(shape: tuple[int, int, int], dtype: torch.dtype = torch.float32) -> PagedAttention:
     """A pool whose unwritten slots hold NaN: whoever reads one that is not its own shows it."""
     attention = PagedAttention(1, POOL, shape[0], shape[2], dtype, "cpu")
-    attention._keys[:, :, :POOL] = float("nan")
-    attention._values[:, :, :POOL] = float("nan")
+    attention._pool[:, :, :POOL] = float("nan")
     return attention
 
 
