@@ -56,6 +56,7 @@ class EngineArgs:
         None, "tokens between two streamed chunks of a request; default: 1, era: the version's"
     )
     disable_packed_linear: bool = arg(False, "plain F.linear in place of oneDNN-packed weights")
+    disable_cuda_graph: bool = arg(False, "on cuda, launch the kernels of a decode step one by one")
     check_divergence: int = arg(0, "compare the ranks' plan digests every N turns; 0 for never")
     log_level: str = arg("warning", "python logging level; info, SGLang's default, shows every prefill")
 

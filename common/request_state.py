@@ -54,16 +54,20 @@ class RequestState:
     output_parts: list[TokenLogprobs] = field(default_factory=list)
 
     @classmethod
-    def of(cls, request: GenerateRequest, max_new: int, eos_token_ids: tuple[int, ...]) -> RequestState:
+    def of(cls, request: GenerateRequest, limit: int, eos_token_ids: tuple[int, ...]) -> RequestState:
+        """limit: most tokens of prompt and output. ValueError for a prompt that is empty or longer than that."""
         sampling = request.sampling
+        prompt_len = len(request.input_ids) // 4
+        if not 1 <= prompt_len <= limit:
+            raise ValueError(f"request {request.rid}: the prompt must have 1 to {limit} tokens, it has {prompt_len}")
         stop_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else set(eos_token_ids))
         never_first = set(sampling.stop_token_ids) | set(eos_token_ids) if sampling.min_new_tokens else ()
         longest = max((len(stop.encode()) for stop in sampling.stop), default=0)
         state = cls(
             rid=request.rid,
-            prompt_len=len(request.input_ids) // 4,
+            prompt_len=prompt_len,
             ids=request.input_ids,
-            max_new=max_new,
+            max_new=min(sampling.max_new_tokens, limit - prompt_len),
             stream=request.stream,
             sampling=sampling,
             stop_ids=stop_ids,

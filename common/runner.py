@@ -2,13 +2,11 @@
 
 It knows no requests. Per row of its slot table it keeps which KV slots hold the row's tokens, how many there are, the
 token sampled last, and how to sample (with its history, where that matters); a plan and the rank's own sampled ids are
-all that changes them. So the runners
-of all ranks agree as long as they execute the same plans.
+all that changes them. So the runners of all ranks agree as long as they execute the same plans.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +14,8 @@ import torch
 
 from common.attention import PagedAttention
 from common.batch import BatchPlan, PrefillSeq, RowExtras, RowSampling, Sampled, TurnLogprobs
+from common.cuda_graphs import DecodeGraphs
+from common.gpu_attention import GpuAttention
 from common.logprobs import token_logprobs
 from common.messages import TokenLogprobs, unpack_ids
 from common.models.config import ModelConfig, plan_heads
@@ -51,11 +51,13 @@ class ModelRunner:
         dtype: str = "float32",
         device: str = "cpu",
         packed: bool = True,
+        graphs: bool = True,
         keep_logits: bool = False,
     ) -> None:
         """Load the shard of rank tp.rank and lay out its KV pool of max_total_tokens slots.
 
-        context_length: the most tokens a row may hold. keep_logits: leave each turn's logits, float32 [M, vocab], in
+        context_length: the most tokens a row may hold. graphs: on cuda, decode with CUDA graphs where the collectives
+        allow it. keep_logits: leave each turn's logits, float32 [M, vocab], in
         `last_logits`. On cuda it uses the GPU that is current when it is made.
         """
         self.device = torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device(device)
@@ -64,9 +66,15 @@ class ModelRunner:
         layout = plan_heads(config, tp.size)
         torch_dtype = getattr(torch, dtype)
         self.model = Llama(config, layout, tp.rank, tp, torch_dtype, self.device, packed)
-        self.attention = PagedAttention(
-            config.num_layers, max_total_tokens, layout.num_kv_heads, config.head_dim, torch_dtype, self.device
-        )
+        pool = (config.num_layers, max_total_tokens, layout.num_kv_heads, config.head_dim, torch_dtype, self.device)
+        self.attention: PagedAttention | GpuAttention
+        self.graphs: DecodeGraphs | None = None
+        if self.device.type == "cuda":
+            self.attention = GpuAttention(*pool)
+            if graphs and tp.capturable:
+                self.graphs = DecodeGraphs(self._decode_logits, self.attention)
+        else:
+            self.attention = PagedAttention(*pool)
         self.slot_table = np.zeros((max_running_requests, context_length + 1), dtype=np.int32)
         self.lengths = np.zeros(max_running_requests, dtype=np.int64)  # tokens with KV
         self.last_token = np.full(max_running_requests, NO_TOKEN, dtype=np.int32)
@@ -107,7 +115,10 @@ class ModelRunner:
         positions = np.concatenate([np.arange(start, len(table)) for start, table in zip(starts, tables, strict=True)])
         last = np.cumsum([len(seq.input_ids) // 4 for seq in seqs]) - 1
         sampled = np.array([seq.sample for seq in seqs])
-        return self._forward(input_ids, positions, last[sampled], rows[sampled], self._prompt_spans(seqs))
+        hidden = self.model.hidden(self._tensor(input_ids), self._tensor(positions), self.attention.attend)
+        prompt_logprobs = {span.row: self._span_logprobs(hidden, span) for span in self._prompt_spans(seqs)}
+        logits = self.model.logits(hidden[self._tensor(last[sampled])])
+        return self._sample(logits, rows[sampled], prompt_logprobs)
 
     def _decode(self, rows: np.ndarray, slots: np.ndarray) -> Sampled:
         self._check_rows(rows)
@@ -115,26 +126,20 @@ class ModelRunner:
         positions = self.lengths[rows]
         self.slot_table[rows, positions] = slots
         self.lengths[rows] += 1
+        if self.graphs and self.graphs.worth_it(positions):
+            return self._sample(self.graphs.run(self.last_token[rows], positions, self.slot_table, rows), rows)
         self.attention.prepare_decode(self.slot_table, rows, self.lengths[rows])
-        return self._forward(self.last_token[rows], positions, np.arange(len(rows)), rows)
+        logits = self._decode_logits(self._tensor(self.last_token[rows]), self._tensor(positions))
+        return self._sample(logits, rows)
 
-    def _forward(
-        self,
-        input_ids: np.ndarray,
-        positions: np.ndarray,
-        logit_rows: np.ndarray,
-        table_rows: np.ndarray,
-        prompt_spans: Sequence[_PromptSpan] = (),
+    def _decode_logits(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Of every row of the prepared decode batch, float32 [N, vocab]."""
+        return self.model.logits(self.model.hidden(input_ids, positions, self.attention.attend))
+
+    def _sample(
+        self, logits: torch.Tensor, table_rows: np.ndarray, prompt_logprobs: dict[int, TokenLogprobs] | None = None
     ) -> Sampled:
-        """input_ids, positions [N]; logit_rows [M] of 0..N-1 are sampled for rows table_rows [M] of the slot table."""
-        batch = self._tensor(input_ids), self._tensor(positions), self.attention.attend
-        prompt_logprobs = {}
-        if prompt_spans:
-            hidden = self.model.hidden(*batch)
-            prompt_logprobs = {span.row: self._span_logprobs(hidden, span) for span in prompt_spans}
-            logits = self.model.logits(hidden[self._tensor(logit_rows)])
-        else:
-            logits = self.model.forward(*batch, self._tensor(logit_rows))
+        """logits float32 [M, vocab], for rows table_rows [M] of the slot table."""
         if self._keep_logits:
             self.last_logits = logits.clone()
         rows = table_rows.tolist()
@@ -144,7 +149,7 @@ class ModelRunner:
         self.last_token[table_rows] = tokens
         if histories is None:
             return Sampled(tokens)
-        return self._with_logprobs(tokens, logits, rows, histories, prompt_logprobs)
+        return self._with_logprobs(tokens, logits, rows, histories, prompt_logprobs or {})
 
     def _with_logprobs(
         self,

@@ -65,16 +65,12 @@ class Scheduler:
         ValueError for what the main process should have refused: an empty prompt, one longer than that minimum,
         a request id in use, or stop strings where there is no decode_text.
         """
-        prompt_len = len(request.input_ids) // 4
-        limit = min(self.config.context_length, self.config.max_total_tokens)
-        if not 1 <= prompt_len <= limit:
-            raise ValueError(f"request {request.rid}: the prompt must have 1 to {limit} tokens, it has {prompt_len}")
         if request.rid in self._states:
             raise ValueError(f"request {request.rid} is here already; request ids must be unique")
         if request.sampling.stop and self._decode_text is None:
             raise ValueError(f"request {request.rid} has stop strings, which need a scheduler with decode_text")
-        max_new = min(request.sampling.max_new_tokens, limit - prompt_len)
-        state = RequestState.of(request, max_new, self.config.eos_token_ids)
+        limit = min(self.config.context_length, self.config.max_total_tokens)
+        state = RequestState.of(request, limit, self.config.eos_token_ids)
         self._states[state.rid] = state
         self._waiting[state.rid] = state
 

@@ -78,12 +78,15 @@ class Worker:
             dtype=args.dtype,
             device=args.device,
             packed=not args.disable_packed_linear,
+            graphs=not args.disable_cuda_graph,
         )
         plans = args.scheduling == "replicated" or rank == 0
         rules = dataclasses.replace(rules, stream_interval=args.stream_interval)
         self.scheduler = self._make_scheduler(args, config, total, rules) if plans else None
         self.loop_counts = {"loop_turns": 0}  # what the stage's loop did; it may add counts of its own
-        self.info = {"max_total_tokens": total}
+        self.info: dict[str, int | str] = {"max_total_tokens": total}
+        if args.device == "cuda" and not self.tp.capturable:
+            self.info["note"] = "ranks share a GPU: their collectives go through gloo, and there are no CUDA graphs"
         self._check_every = args.check_divergence
         self._digest = PlanDigest()
         self._control: list[ControlOut] = []

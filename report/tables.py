@@ -88,7 +88,11 @@ def notes(results: list[RunResult]) -> list[str]:
         lines.append(f"load average {os.getloadavg()[0]:.1f} on {cores} cores: other processes disturbed this run.")
     if len(results) > 1:
         lines.append("One run of each: a difference smaller than what a second run shows means nothing.")
-    return lines + [note for result in results for note in stages.notes(result.args)]
+    for result in results:
+        lines += stages.notes(result.args)
+        nodes = [node for process in result.processes for node in process.walk()]
+        lines += sorted({f"{result.args.stage}: {node.info['note']}." for node in nodes if "note" in node.info})
+    return lines
 
 
 def tokens_identical(results: list[RunResult]) -> bool:

@@ -52,6 +52,7 @@ INT_BYTES = 16
 class Collectives(Protocol):
     rank: int
     size: int
+    capturable: bool  # whether a CUDA graph can hold them
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """The sum over the ranks of x, [..., n], float32 or bfloat16; same shape and dtype."""
@@ -74,6 +75,7 @@ class SingleRank:
 
     rank = 0
     size = 1
+    capturable = True
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         return x
@@ -93,6 +95,8 @@ class SingleRank:
 
 class ShmCollectives:
     """CPU collectives through a SharedBuffer; see the head of this file."""
+
+    capturable = False
 
     def __init__(self, buffer: SharedBuffer, rank: int, size: int, slot_bytes: int) -> None:
         self.rank = rank
@@ -170,7 +174,7 @@ class TorchCollectives:
         self._dist = dist
         self._group = group
         self._close = close
-        self._nccl = dist.get_backend(group) == "nccl"
+        self._nccl = self.capturable = dist.get_backend(group) == "nccl"
         self.rank = dist.get_rank(group)
         self.size = dist.get_world_size(group)
 

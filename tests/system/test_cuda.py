@@ -25,6 +25,16 @@ def test_float32_tokens_equal_those_of_the_cpu(stage, tp):
     assert [result["output_ids"] for result in results] == expected
 
 
+@pytest.mark.parametrize("graphs", [True, False])
+def test_decode_with_and_without_graphs_gives_the_same_tokens(graphs):
+    """Rows come and go, so batches of many sizes are captured and replayed."""
+    prompts, params = mixed(24)
+    expected = Reference(**SETTINGS).generate(input_ids=prompts, sampling_params=params)
+    with Engine(device="cuda", disable_cuda_graph=not graphs, max_running_requests=6, **SETTINGS) as engine:
+        results = engine.generate(input_ids=prompts, sampling_params=params)
+    assert [result["output_ids"] for result in results] == expected
+
+
 def test_bfloat16_runs():
     with Engine(model_path="smollm2", device="cuda", dtype="bfloat16", max_total_tokens=4096) as engine:
         text = engine.generate("The capital of France is", {"max_new_tokens": 8, "temperature": 0})["text"]
