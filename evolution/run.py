@@ -52,7 +52,7 @@ def run_command(options: argparse.Namespace) -> int:
         maker = RequestMaker(args, config, Tokenizer(args.model_path))
         prepared.append((args, make_workload(options, maker)))
     if options.json:
-        _check_writable(options.json)
+        check_writable(options.json)
 
     results = []
     for args, workload in prepared:
@@ -75,7 +75,7 @@ def run_command(options: argparse.Namespace) -> int:
     return 0 if tables.tokens_identical(results) else 1
 
 
-def _check_writable(path: str) -> None:
+def check_writable(path: str) -> None:
     """Before the run, not after it."""
     try:
         with Path(path).open("a"):

@@ -1,0 +1,35 @@
+"""`bench`: measure one of the project's figures and say whether it holds."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+import msgspec
+
+from common.args import EngineArgs
+from evolution.environment import environment
+from evolution.run import check_writable
+
+
+def bench_command(name: str, arguments: list[str], parser_class: type[argparse.ArgumentParser]) -> int:
+    """Exit status 0 if the figure holds, 1 if it does not. ValueError of one line for what cannot work."""
+    module = importlib.import_module(f"experiments.bench.{name}")
+    parser = parser_class(
+        prog=f"python -m evolution bench {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    parser.add_argument("--json", metavar="FILE", help="write raw samples and the environment")
+    options = parser.parse_args(arguments)
+    if options.json:
+        check_writable(options.json)
+    result = module.run(options)
+    result.setdefault("environment", environment(EngineArgs()))
+    module.show(result)
+    if options.json:
+        Path(options.json).write_bytes(msgspec.json.encode(result) + b"\n")
+        print(f"results: {options.json}")
+    return 0 if result["holds"] else 1

@@ -1,0 +1,326 @@
+"""`bench planning`: the CPU time of a turn's planning against the number of running and of waiting requests.
+
+No model: the Scheduler alone, told made-up token ids, as every rank of every stage runs it.
+
+    decode     one decode turn of all that run; those that wait cannot enter       parts: plan, commit
+    admission  one running request has gone: one of the waiting enters              parts: add, order, admit, commit
+    burst      n requests reach an idle scheduler, enter together, and end together  parts: add, order, admit,
+               commit the prefill, plan a decode turn, commit the end
+
+Prompts have 128 tokens, of which 64 are one of eight shared beginnings; a decode turn commits one token to each
+request. Times are CPU time of the thread, with Python's garbage collector off. All points are visited in turn, so that
+each turn finds cold caches, as it does after a forward. A step is called quadratic when its time grows with a power of
+n near 2; the power is fitted over the last three doublings, where constant costs weigh least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from common import scheduler as scheduler_module
+from common.batch import BatchPlan
+from common.messages import GenerateRequest, SamplingParams, pack_ids
+from common.policy import LPM_MOST_WAITING
+from common.scheduler import Scheduler
+from common.scheduler_config import SchedulerConfig
+from experiments.bench.compare import PERCENTILES
+
+POLICIES = ("lpm", "fcfs")
+RUNNING = (16, 32, 64, 128, 256, 512, 1024)
+WAITING = (0, 32, 64, 127, 250, 500, 1000, 2000)
+RUNNING_MEANWHILE = 256  # while the waiting are varied
+WAITING_MEANWHILE = 100  # while the running are varied: lpm sorts them all
+SHARED, OWN, MAX_NEW = 64, 64, 1024
+QUADRATIC_FROM = 1.3
+VOCAB = 32000
+FIT_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Sizes:
+    running: tuple[int, ...] = RUNNING
+    waiting: tuple[int, ...] = WAITING
+    running_meanwhile: int = RUNNING_MEANWHILE
+    waiting_meanwhile: int = WAITING_MEANWHILE
+
+
+@dataclass
+class Series:
+    """One curve of each part: `microseconds[part][i]` are the samples at sizes[i], one per repeat."""
+
+    kind: str  # decode, admission, burst
+    axis: str  # running, waiting, arriving
+    policy: str
+    sizes: tuple[int, ...]
+    microseconds: dict[str, list[list[float]]] = field(default_factory=dict)
+
+    def add(self, index: int, sample: dict[str, float]) -> None:
+        for part, value in sample.items():
+            self.microseconds.setdefault(part, [[] for _ in self.sizes])[index].append(value)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repeats", type=int, default=45, help="samples of each point (default: 45)")
+    parser.add_argument("--out", metavar="DIR", help="write planning.png and planning.svg there")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    if options.repeats < 1:
+        raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
+    print(f"{options.repeats} repeats: about {10 + options.repeats:.0f} s")
+    series = measure(Sizes(), options.repeats)
+    slopes = [slope for one in series for slope in growth(one)]
+    result = {
+        "bench": "planning",
+        "unit": "us of CPU time per turn",
+        "series": [vars(one) for one in series],
+        "slopes": slopes,
+        "quadratic_from": QUADRATIC_FROM,
+        "holds": all(slope["high"] < QUADRATIC_FROM for slope in slopes),
+    }
+    if options.out:
+        from experiments.bench.planning_plot import draw
+
+        result["pictures"] = draw(series, Path(options.out))
+    return result
+
+
+# ---------------------------------------------------------------------- measuring
+
+
+def measure(sizes: Sizes, repeats: int) -> list[Series]:
+    """Each repeat visits every point once, so that a busy minute of the machine does not fall on one size."""
+    series, visits = [], []
+    for policy in POLICIES:
+        for kind, sample in (("decode", sample_decode), ("admission", sample_admission)):
+            by_running = Series(kind, "running", policy, sizes.running)
+            by_waiting = Series(kind, "waiting", policy, sizes.waiting)
+            for index, running in enumerate(sizes.running):
+                visits.append((by_running, index, sample, Load(policy, running, sizes.waiting_meanwhile)))
+            for index, waiting in enumerate(sizes.waiting):
+                visits.append((by_waiting, index, sample, Load(policy, sizes.running_meanwhile, waiting)))
+            series += [by_running, by_waiting]
+        burst = Series("burst", "arriving", policy, sizes.running)
+        visits += [
+            (burst, index, sample_burst, Load(policy, n, 0, filled=False)) for index, n in enumerate(burst.sizes)
+        ]
+        series.append(burst)
+    gc.collect()
+    gc.disable()
+    for _ in range(repeats):
+        for one, index, sample, load in visits:
+            one.add(index, sample(load))
+    gc.enable()
+    return series
+
+
+class Load:
+    """A scheduler with `running` requests in its batch and `waiting` that cannot enter (no row is free)."""
+
+    def __init__(self, policy: str, running: int, waiting: int, filled: bool = True) -> None:
+        self.policy = policy
+        self.running = running
+        self.waiting = waiting
+        self._rng = np.random.default_rng(0)
+        self._shared = self._rng.integers(1, VOCAB, (8, SHARED), dtype=np.int32)
+        self._count = 0
+        self.entered: list[str] = []  # in the order in which they came; the first may have ended
+        if filled:
+            self.scheduler = self.new_scheduler()
+            for _ in range(running):
+                self.scheduler.add(self.new_request())
+            while self.scheduler.running_count < running:
+                self.turn()
+            for _ in range(waiting):
+                self.scheduler.add(self.new_request())
+            self.turn()
+
+    def new_scheduler(self) -> Scheduler:
+        config = SchedulerConfig(
+            max_total_tokens=2 * (self.running + 1) * (SHARED + OWN + MAX_NEW),
+            max_running_requests=self.running,
+            context_length=SHARED + OWN + MAX_NEW,
+            chunked_prefill_size=-1,
+            policy=self.policy,
+            radix=True,
+            eos_token_ids=(0,),
+            max_prefill_tokens=self.running * (SHARED + OWN),
+        )
+        return Scheduler(config, None)
+
+    def new_request(self, max_new: int = MAX_NEW) -> GenerateRequest:
+        shared = self._shared[self._count % len(self._shared)]
+        ids = np.concatenate([shared, self._rng.integers(1, VOCAB, OWN, dtype=np.int32)])
+        self._count += 1
+        self.entered.append(f"r{self._count}")
+        return GenerateRequest(self.entered[-1], pack_ids(ids), SamplingParams(max_new_tokens=max_new), stream=True)
+
+    def turn(self) -> BatchPlan:
+        plan = self.scheduler.plan()
+        self.scheduler.commit(plan, made_up(plan))
+        self.scheduler.take_chunks()
+        return plan
+
+
+def made_up(plan: BatchPlan) -> np.ndarray:
+    """Any tokens but the one that ends a text."""
+    return np.full(plan.sampled_count(), 1 + plan.turn % 1000, dtype=np.int32)
+
+
+def sample_decode(load: Load) -> dict[str, float]:
+    plan, planning = timed(load.scheduler.plan)
+    tokens = made_up(plan)
+    _, committing = timed(load.scheduler.commit, plan, tokens)
+    load.scheduler.take_chunks()
+    require(len(plan.decode_rows) == 4 * load.running, "a decode turn of all that run")
+    return {"plan": planning, "commit": committing}
+
+
+def sample_admission(load: Load) -> dict[str, float]:
+    scheduler = load.scheduler
+    while not scheduler.abort(load.entered.pop(0)):
+        pass  # that one has gone already
+    _, adding = timed(scheduler.add, load.new_request())
+    with timed_order() as ordering:
+        plan, planning = timed(scheduler.plan)
+    tokens = made_up(plan)
+    _, committing = timed(scheduler.commit, plan, tokens)
+    scheduler.take_chunks()
+    require(len(plan.prefill) == 1 and scheduler.waiting_count == load.waiting, "one request admitted")
+    load.turn()  # somebody tries to enter, and finds no row
+    admitting = planning - ordering.microseconds
+    return {"add": adding, "order": ordering.microseconds, "admit": admitting, "commit": committing}
+
+
+def sample_burst(load: Load) -> dict[str, float]:
+    scheduler = load.new_scheduler()
+    requests = [load.new_request(max_new=2) for _ in range(load.running)]
+    _, adding = timed(lambda: [scheduler.add(request) for request in requests])
+    with timed_order() as ordering:
+        prefill, planning = timed(scheduler.plan)
+    _, sharing = timed(scheduler.commit, prefill, made_up(prefill))
+    decode, decoding = timed(scheduler.plan)
+    _, ending = timed(scheduler.commit, decode, made_up(decode))
+    require(len(prefill.prefill) == load.running and not scheduler.has_work, "all admitted together, all ended")
+    return {
+        "add": adding,
+        "order": ordering.microseconds,
+        "admit": planning - ordering.microseconds,
+        "commit prefill": sharing,
+        "plan decode": decoding,
+        "commit end": ending,
+    }
+
+
+def timed(call: Callable, *arguments: Any) -> tuple[Any, float]:
+    """What the call returns, and the microseconds of CPU time that it took."""
+    began = time.thread_time_ns()
+    result = call(*arguments)
+    return result, (time.thread_time_ns() - began) / 1000
+
+
+class timed_order:  # noqa: N801, it reads as a with statement
+    """Meanwhile the scheduler's call of order_waiting is timed, so that matching can be told from admitting."""
+
+    def __enter__(self) -> timed_order:
+        self.microseconds = 0.0
+        self._order = scheduler_module.order_waiting
+        scheduler_module.order_waiting = self._timed
+        return self
+
+    def _timed(self, *arguments: Any) -> Iterable[Any]:
+        result, self.microseconds = timed(self._order, *arguments)
+        return result
+
+    def __exit__(self, *exception: object) -> None:
+        scheduler_module.order_waiting = self._order
+
+
+def require(true: bool, what: str) -> None:
+    if not true:
+        raise AssertionError(f"the turn was not what is to be measured: {what}")
+
+
+# ---------------------------------------------------------------------- growth
+
+
+def growth(series: Series) -> list[dict[str, Any]]:
+    """For each part: the power of n with which its time grows over the last three doublings, of the medians of the
+    repeats, and its 95% interval. 0 is no growth, 1 linear, 2 quadratic."""
+    slopes = [_slope(series, part, series.sizes[-1]) for part in series.microseconds]
+    if series.policy == "lpm" and series.axis != "running":
+        # Above this lpm is fcfs: how sorting grows must be looked at below.
+        sorts_up_to = [size for size in series.sizes if size <= LPM_MOST_WAITING][-1]
+        slopes += [_slope(series, part, sorts_up_to) for part in series.microseconds if part == "order"]
+    return slopes
+
+
+def _slope(series: Series, part: str, end: int) -> dict[str, Any]:
+    chosen = [index for index, size in enumerate(series.sizes) if max(1, end / 8) <= size <= end]
+    samples = np.array([series.microseconds[part][index] for index in chosen])
+    power, low, high = fit_power(np.array(series.sizes)[chosen], samples)
+    return {
+        "kind": series.kind,
+        "axis": series.axis,
+        "up_to": end,
+        "part": part,
+        "policy": series.policy,
+        "us": float(np.median(samples[-1])),
+        "power": power,
+        "low": low,
+        "high": high,
+    }
+
+
+def fit_power(sizes: np.ndarray, samples: np.ndarray) -> tuple[float, float, float]:
+    """The slope of log time over log size, and its 95% bootstrap interval. samples: [sizes, repeats]."""
+    repeats = samples.shape[1]
+    draws = np.random.default_rng(0).integers(0, repeats, (FIT_RESAMPLES, repeats))
+    draws[0] = np.arange(repeats)  # the first is the samples as they are
+    times = np.log(np.median(samples[:, draws], axis=-1))  # [sizes, draws]
+    slopes = np.polyfit(np.log(sizes), times, 1)[0]
+    low, high = np.percentile(slopes, PERCENTILES)
+    return float(slopes[0]), float(low), float(high)
+
+
+def show(result: dict[str, Any]) -> None:
+    console = Console()
+    table = Table(title="CPU time at the largest n; the power of n it grows with < its 95% bound")
+    table.add_column("turn without its model")
+    for policy in POLICIES:
+        table.add_column(f"{policy}, us", justify="right")
+        table.add_column("power", justify="right")
+    rows: dict[tuple, dict[str, Any]] = {}
+    for one in result["slopes"]:
+        rows.setdefault((one["kind"], one["axis"], one["up_to"], one["part"]), {})[one["policy"]] = one
+    before = None
+    for (kind, axis, up_to, part), by_policy in rows.items():
+        if (kind, axis, up_to) != before:
+            table.add_section()
+            table.add_row(f"[bold]{kind}, {up_to} {axis}[/bold]")
+            before = (kind, axis, up_to)
+        cells = []
+        for slope in by_policy.values():
+            cells += [f"{slope['us']:.0f}", f"{slope['power']:.2f} < {slope['high']:.2f}"]
+        table.add_row(f"  {part}", *cells)
+    console.print(table)
+    steepest = max(result["slopes"], key=lambda s: s["high"])
+    word = "no step is quadratic" if result["holds"] else "NOT ALL STEPS ARE CLEARLY BELOW QUADRATIC"
+    console.print(
+        f"{word}: the steepest is {steepest['part']} of {steepest['kind']} against {steepest['axis']}"
+        f" ({steepest['policy']}), power {steepest['power']:.2f}, at most {steepest['high']:.2f} (95%);"
+        f" quadratic would be 2, the bound is {QUADRATIC_FROM}",
+        soft_wrap=True,
+    )
+    for path in result.get("pictures", []):
+        console.print(f"picture: {path}", soft_wrap=True)
