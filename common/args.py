@@ -26,7 +26,9 @@ class EngineArgs:
         None, "who plans a turn; default: rank0 for rpyc, replicated for the others", choices=("rank0", "replicated")
     )
     device: str = arg("cpu", "where the forward runs", choices=("cpu", "cuda"))
-    dtype: str = arg("float32", "weights and activations", choices=("float32", "bfloat16"))
+    dtype: str = arg(
+        "float32", "weights and KV cache, and activations where a CPU can", choices=("float32", "bfloat16")
+    )
     collectives: str = arg("shm", "tensor-parallel collectives of the forward on cpu", choices=("shm", "gloo"))
     load_balance_method: str = arg(
         "round_robin", "how replicas get their requests", choices=("round_robin", "shortest_queue")
@@ -40,7 +42,7 @@ class EngineArgs:
     context_length: int | None = arg(None, "longest prompt + output; default: the model's")
     random_seed: int = arg(42, "base of the seeds of requests that bring none")
     stream_interval: int = arg(1, "tokens between two streamed chunks of a request")
-    disable_packed_linear: bool = arg(False, "plain F.linear in place of oneDNN-packed weights")
+    disable_packed_linear: bool = arg(False, "plain F.linear in place of packed weights")
     check_divergence: int = arg(0, "compare the ranks' plan digests every N turns; 0 for never")
     log_level: str = arg("warning", "python logging level; info, SGLang's default, shows every prefill")
 
