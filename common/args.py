@@ -36,7 +36,9 @@ class EngineArgs:
         choices=("block", "spin"),
     )
     device: str = arg("cpu", "where the forward runs", choices=("cpu", "cuda"))
-    dtype: str = arg("float32", "weights and activations", choices=("float32", "bfloat16"))
+    dtype: str = arg(
+        "float32", "weights and KV cache, and activations where a CPU can", choices=("float32", "bfloat16")
+    )
     collectives: str = arg("shm", "tensor-parallel collectives of the forward on cpu", choices=("shm", "gloo"))
     load_balance_method: str = arg(
         "round_robin", "how replicas get their requests", choices=("round_robin", "shortest_queue")
@@ -55,7 +57,7 @@ class EngineArgs:
     stream_interval: int | None = arg(
         None, "tokens between two streamed chunks of a request; default: 1, era: the version's"
     )
-    disable_packed_linear: bool = arg(False, "plain F.linear in place of oneDNN-packed weights")
+    disable_packed_linear: bool = arg(False, "plain F.linear in place of packed weights")
     disable_cuda_graph: bool = arg(False, "on cuda, launch the kernels of a decode step one by one")
     check_divergence: int = arg(0, "compare the ranks' plan digests every N turns; 0 for never")
     log_level: str = arg("warning", "python logging level; info, SGLang's default, shows every prefill")

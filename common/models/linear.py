@@ -1,11 +1,12 @@
 """y = x W^T + b for any number of rows, and the two elementwise parts of a Llama that are easily row-dependent.
 
 Batch invariance: a row's result must have the same bits alone and among others. F.linear gives other bits for 1, 2 and
-3 rows. What gives the same, at any thread count, and is faster (CPU ms for all matrices of a SmolLM2 step at 1, 8 and
-128 rows, the last without lm_head, on one busy core of a Zen3):
+3 rows. What gives the same, at any thread count, and is faster: ms for all matrices of a SmolLM2 step at 1 and at 8
+rows, two threads of a Zen3, one run:
 
-    float32    F.linear  73  171  476    PackedLinear  82  125  466
-    bfloat16   F.linear  48  262    -    HalfLinear    33   62  404
+    float32    F.linear      62  110
+    float32    PackedLinear  47   63
+    bfloat16   HalfLinear    20   34
 """
 
 from __future__ import annotations

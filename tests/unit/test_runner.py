@@ -15,7 +15,7 @@ from common.batch import BatchPlan, PrefillSeq, RowSampling
 from common.messages import pack_ids, unpack_ids
 from common.models import tiny
 from common.models.config import load_config
-from common.models.linear import can_pack
+from common.models.linear import HalfLinear, can_pack, linear_for
 from common.parallel.collectives import SingleRank
 from common.runner import ModelRunner
 from common.sampler import sample
@@ -103,7 +103,7 @@ def build_smollm2_shaped(folder: Path) -> None:
 class Driver:
     """Writes plans for a runner, as a scheduler would: fresh slots in a shuffled order, one row per request."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, dtype: str = "float32") -> None:
         self.config = load_config(folder)
         self.runner = ModelRunner(
             self.config,
@@ -111,6 +111,7 @@ class Driver:
             max_running_requests=20,
             context_length=CONTEXT,
             max_total_tokens=POOL,
+            dtype=dtype,
             keep_logits=True,
         )
         self.reset()
@@ -176,6 +177,47 @@ def run_alone(driver: Driver, ids: np.ndarray, steps: int) -> tuple[torch.Tensor
 @invariant
 @pytest.mark.parametrize("size", [2, 8, 16])
 def test_logits_are_the_same_alone_and_in_a_batch(driver: Driver, size: int) -> None:
+    check_alone_and_in_a_batch(driver, size)
+
+
+needs_half = pytest.mark.skipif(
+    linear_for(torch.bfloat16, torch.device("cpu")) is not HalfLinear, reason="this CPU runs bfloat16 in another way"
+)
+
+
+@needs_half
+def test_bfloat16_logits_are_the_same_alone_and_in_a_batch(folder: Path) -> None:
+    driver = Driver(folder, "bfloat16")
+    for size in (2, 3, 8, 16):
+        driver.reset()
+        check_alone_and_in_a_batch(driver, size)
+
+
+@needs_half
+def test_bfloat16_logits_are_near_those_of_float32(folder: Path, driver: Driver) -> None:
+    half = Driver(folder, "bfloat16")
+    for one in (half, driver):
+        one.prefill(one.seq(0, prompt(one, 40, seed=3)))
+    scale = driver.logits.abs().max()
+    assert (half.logits - driver.logits).abs().max() < 0.05 * scale
+
+
+@needs_half
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 31, 32, 64, 121, 128, 500])
+def test_half_linear_is_exact_but_for_the_sum_and_the_same_for_any_rows(rows: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight = (torch.randn(200, 576, generator=generator) * 0.05).bfloat16()
+    weight[0, :3] = torch.tensor([3.0, 1e-7, -2e-9]).bfloat16()  # float16 alone has no 2e-9
+    x = torch.randn(600, 576, generator=generator)
+    bias = torch.randn(200, generator=generator)
+    linear = HalfLinear(weight, bias)
+    out = linear(x)
+    exact = x.double() @ weight.double().T + bias.double()
+    torch.testing.assert_close(out.double(), exact, rtol=1e-5, atol=1e-5)
+    assert torch.equal(linear(x[17 : 17 + rows]), out[17 : 17 + rows])
+
+
+def check_alone_and_in_a_batch(driver: Driver, size: int) -> None:
     ids = prompt(driver, 133, seed=0)
     alone, alone_tokens = run_alone(driver, ids, steps=5)
     lengths = np.random.RandomState(size).randint(1, 200, size)
