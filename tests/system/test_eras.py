@@ -24,7 +24,7 @@ def bursts(engine: Engine) -> list[tuple[float, int]]:
     return [(now, sum(n for _, n in chunks)) for now, chunks in itertools.groupby(stream.arrivals, lambda a: a[0])]
 
 
-@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("tp", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_rpyc_streams_in_bursts_of_ten_and_sleeps_30_ms_after_each(tp):
     """0.1.5: ten decode steps a call, then the sleep that was meant for finished requests only."""
     with Engine(stage="rpyc", tp_size=tp, **SETTINGS) as engine:
@@ -44,6 +44,7 @@ def test_rpyc_with_replicas_streams_eight_tokens_a_turn():
     assert sizes.count(8) >= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage_name", ["broadcast", "peer"])
 def test_later_stages_stream_token_by_token(stage_name):
     with Engine(stage=stage_name, tp_size=2, **SETTINGS) as engine:
@@ -85,6 +86,7 @@ def test_cores_wanted_at_idle(stage_name, least, most):
     assert least < wanted < most
 
 
+@pytest.mark.slow
 def test_era_constants_can_block_at_idle(stage):
     assert idle_cores(stage, idle="block")[0] < 0.02
 
@@ -109,7 +111,7 @@ def run_and_wait(pid: int) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("stage_name", ["rpyc", "broadcast"])
-@pytest.mark.parametrize(("constants", "share"), [("era", 1.0), ("level", 0.5)])
+@pytest.mark.parametrize(("constants", "share"), [("era", 1.0), pytest.param("level", 0.5, marks=pytest.mark.slow)])
 def test_replica_0s_share_under_the_backlog_queue(stage_name, constants, share):
     """One request at a time: the backlog is empty whenever somebody looks, and replica 0 gets all of them."""
     settings = SETTINGS | {"constants": constants, "load_balance_method": "shortest_queue"}
@@ -134,6 +136,7 @@ def test_a_stage_without_an_era_refuses_it():
         Engine(stage="tests.examples.pipe_stage:launch", model_path="tiny", idle="spin")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("constants", "listening"), [("level", False), ("era", True)])
 def test_rpyc_goes_over_tcp_in_its_era_on_the_loopback_only(constants, listening):
     with Engine(stage="rpyc", tp_size=2, **SETTINGS | {"constants": constants, "collectives": "shm"}) as engine:
