@@ -1,9 +1,8 @@
 """Scheduler (the planner): which requests run in the next turn, and what becomes of the tokens they produce.
 
-Pure CPU: no clock, no I/O, no randomness but the seeded one of a policy. The same calls give the same plans on any
-rank: that is what lets every rank of a replica plan for itself. The rules follow SGLang 0.4.0's normal loop, but for
-two of retraction (`_retract`): the victims wait in front of the queue, where 0.4.0 put them at its end, and the margin
-is less than its flat 20 steps.
+Pure CPU: no clock, no I/O, no randomness but a policy's seeded one. The same calls give the same plans on any rank, so
+every rank of a replica can plan for itself. The rules follow SGLang 0.4.0's normal loop, but for two of retraction
+(`_retract`): its victims wait in front of the queue, not at its end, and the margin is less than its flat 20 steps.
 
 - A turn is a prefill if anything can be admitted, else one decode step of all that runs, or several (`common.turn`).
 - A prompt longer than the chunk is prefilled over several turns. One such request is in flight at a time; its next
@@ -54,8 +53,7 @@ class Scheduler:
         self._plan: BatchPlan | None = None  # planned and not yet committed
         self._planned: list[RequestState] = []  # its requests, in its order
         self._chunks: list[TokenChunk] = []
-        self._prompt_tokens = 0
-        self._cached_tokens = 0
+        self._prompt_tokens = self._cached_tokens = 0
 
     # ------------------------------------------------------------------ requests
 
