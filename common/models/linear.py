@@ -54,9 +54,9 @@ class HalfLinear:
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        wide = weight.float()
-        exponent = 15 - int(torch.frexp(wide.abs().max()).exponent)  # the largest entry gets below 2^15
-        self.weight = torch.ops.quantized.linear_prepack_fp16(wide * 2.0**exponent, None)
+        low, high = weight.aminmax()
+        exponent = 15 - int(torch.frexp(torch.maximum(-low, high).float()).exponent)  # the largest gets below 2^15
+        self.weight = torch.ops.quantized.linear_prepack_fp16(weight.float().mul_(2.0**exponent), None)
         self.scale = 2.0**-exponent
         self.bias = bias
 

@@ -23,6 +23,7 @@ import argparse
 import contextlib
 import json
 import shutil
+import sys
 import tempfile
 import time
 from importlib import metadata
@@ -277,6 +278,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     result = run(options)
+    result["environment"]["command"] = " ".join(["python -m experiments.bench.engine", *sys.argv[1:]])
     show(result)
     if options.json:
         options.json.write_text(json.dumps(result))
