@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 CONNECT_TIMEOUT = 120.0  # the other process may still be importing its modules on a busy machine
 
@@ -55,7 +54,7 @@ class Sender:
             meanwhile()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"nobody listens on {address} after {CONNECT_TIMEOUT:.0f} s")
-        recv_monitor_message(monitor)
+        monitor.recv_multipart()
         self._socket.disable_monitor()
 
     def send(self, message: Any) -> None:

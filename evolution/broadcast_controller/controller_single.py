@@ -9,11 +9,9 @@ from common.args import EngineArgs
 from common.batch import Turn
 from common.channels import Endpoints, Receiver, Sender
 from common.messages import Request, TurnOutput
-from common.parallel.broadcast import MessageBroadcast
 from common.parallel.group import control_group
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_env, rank_label, rank_name, replica_group
-from common.worker import Worker
 
 
 def run_controller_single_process(
@@ -48,9 +46,6 @@ class ControllerSingle:
         self.supervisor = context.supervisor
         self.queue = queue
         self.send_finished = finished
-        self.recv_from_tokenizer = None if queue else Receiver(context.zmq, endpoints.requests, Request)
-        self.send_to_detokenizer = Sender(context.zmq, endpoints.token_batches)
-        self.send_to_main = Sender(context.zmq, endpoints.control)
 
         # The other ranks first, then rank 0 in place: they load side by side.
         group = replica_group(args, endpoints.folder, replica)
@@ -61,7 +56,16 @@ class ControllerSingle:
                 {"args": args, "replica": replica, "rank": rank, "group": group},
                 rank_env(args),
             )
+        # Not before: rank 0's import of torch would come before that of the others, not beside it.
+        from common.parallel.broadcast import MessageBroadcast
+        from common.worker import Worker
+
+        context.mark("imported")
+        self.recv_from_tokenizer = None if queue else Receiver(context.zmq, endpoints.requests, Request)
+        self.send_to_detokenizer = Sender(context.zmq, endpoints.token_batches)
+        self.send_to_main = Sender(context.zmq, endpoints.control)
         self.tp_server = Worker(args, replica, 0, group)
+        context.mark("loaded")
         if args.tp_size > 1:
             carries = list[Request] if args.scheduling == "replicated" else Turn
             self.broadcast = MessageBroadcast(control_group(group, 0), 0, carries)

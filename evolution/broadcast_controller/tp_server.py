@@ -15,6 +15,7 @@ from common.worker import Worker
 def run_tp_server_process(context: ChildContext, args: EngineArgs, replica: int, rank: int, group: GroupSpec) -> None:
     configure_logging(args.log_level, rank_label(args, replica, rank))
     worker = Worker(args, replica, rank, group)
+    context.mark("loaded")
     cpu_group = control_group(group, rank)
     context.ready(worker.info)
 

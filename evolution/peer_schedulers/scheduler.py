@@ -57,6 +57,7 @@ class PeerScheduler:
             self.send_to_main = Sender(context.zmq, endpoints.control)
             self.send_to_controller = Sender(context.zmq, finished) if finished else None
         self.worker = Worker(args, replica, rank, group)
+        context.mark("loaded")
         if args.tp_size > 1:
             carries = list[Request] if args.scheduling == "replicated" else Turn
             self.broadcast = MessageBroadcast(control_group(group, rank), rank, carries)

@@ -34,6 +34,7 @@ def run_model_process(
 ) -> None:
     configure_logging(args.log_level, rank_label(args, replica, rank))
     service = ModelRpcService(context, Worker(args, replica, rank, group))
+    context.mark("loaded")
     server = UncompressedServer(service, socket_path=socket_path, protocol_config=PROTOCOL_CONFIG)
     context.ready(service.worker.info)
     server.start()  # serves the router's connection, and returns when the router closes it

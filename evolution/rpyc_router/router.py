@@ -19,8 +19,8 @@ def run_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpo
 
 
 async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+    paths = start_model_processes(args, endpoints, context.supervisor, replica=0)  # first: they take longest
     router = Router(context, endpoints)
-    paths = start_model_processes(args, endpoints, context.supervisor, replica=0)
     context.supervisor.wait_ready()
     router.model_client = ModelRpcClient(args, paths)
     context.ready()
