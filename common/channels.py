@@ -21,7 +21,6 @@ from typing import Any
 
 import msgspec
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 CONNECT_TIMEOUT = 120.0  # the other process may still be importing its modules on a busy machine
 
@@ -118,7 +117,7 @@ class Sender:
         self._socket.connect(address)
         while not monitor.poll(100):
             wait()
-        recv_monitor_message(monitor)
+        monitor.recv_multipart()
         self._socket.disable_monitor()
 
     def send(self, message: Any) -> None:

@@ -16,19 +16,24 @@ Token ids travel as `bytes` holding int32 in the machine's own order (`pack_ids`
 
 from __future__ import annotations
 
-from typing import Union
+from array import array
+from typing import TYPE_CHECKING, Union
 
 import msgspec
-import numpy as np
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def pack_ids(ids) -> bytes:
-    """Token ids or KV slots (any sequence of ints) as int32 bytes."""
-    return np.asarray(ids, dtype=np.int32).tobytes()
+    """Token ids or KV slots (any sequence of ints) as int32 bytes. OverflowError if one does not fit."""
+    return array("i", ids).tobytes()
 
 
 def unpack_ids(data: bytes) -> np.ndarray:
     """The int32 array behind `pack_ids`; read-only, shares the memory of `data`."""
+    import numpy as np  # here: main and the detokenizer start sooner without it, and never unpack
+
     return np.frombuffer(data, dtype=np.int32)
 
 

@@ -6,9 +6,12 @@ They change when tokens are sent and when newcomers are seen, never which tokens
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from common.constants import constant
-from common.request_state import RequestState
+
+if TYPE_CHECKING:
+    from common.request_state import RequestState
 
 
 @dataclass(frozen=True)

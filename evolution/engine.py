@@ -57,6 +57,7 @@ class Engine:
     """
 
     def __init__(self, **settings: Any) -> None:
+        self.start_times = {"called": time.monotonic()}  # when the steps of the start were done, as in ReadyReport
         refuse_while_spawning()
         known = {f.name for f in dataclasses.fields(EngineArgs)}
         unknown = sorted(set(settings) - known)
@@ -80,6 +81,7 @@ class Engine:
         self._wake = os.eventfd(0)  # ends the receiver thread
         self._closing = False  # shutdown has begun
         self._closed = False  # nothing that ends from now on is a failure
+        self.start_times["checked"] = time.monotonic()
         self._start()
         atexit.register(self.shutdown)
 
@@ -98,6 +100,7 @@ class Engine:
                 {"args": self.args, "endpoints": endpoints},
             )
             launch(self.args, endpoints, self._supervisor)
+            self.start_times["launched"] = time.monotonic()
             self.processes = self._supervisor.wait_ready()
             self._requests = Sender(self._zmq, endpoints.requests, meanwhile=self._supervisor.raise_failure)
         except ProcessFailed as error:
@@ -113,6 +116,7 @@ class Engine:
         self.make_requests.pool_tokens = min(totals, default=self.args.max_total_tokens)
         self._receiver = threading.Thread(target=self._receive, name="engine receiver", daemon=True)
         self._receiver.start()
+        self.start_times["ready"] = time.monotonic()
 
     def _abandon_start(self) -> None:
         self._closing = self._closed = True

@@ -8,9 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from common.messages import FinishReason, LogprobParams, TextChunk, TokenLogprobs, unpack_ids
+from common.messages import FinishReason, LogprobParams, TextChunk, TokenLogprobs
 
 
 class Stream:
@@ -119,7 +117,7 @@ class Stream:
 
 def _triples(values: bytes, ids: bytes) -> list[tuple[float | None, int, None]]:
     """SGLang's (log-probability, token id, text), without text; the log-probability is None where there is none."""
-    pairs = zip(np.frombuffer(values).tolist(), unpack_ids(ids).tolist(), strict=True)
+    pairs = zip(memoryview(values).cast("d"), memoryview(ids).cast("i"), strict=True)
     return [(None if math.isnan(value) else value, token, None) for value, token in pairs]
 
 

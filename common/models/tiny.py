@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 VERSION = 1
 SEED = 0
@@ -67,6 +69,8 @@ def _config() -> dict:
 
 
 def _weights() -> dict[str, np.ndarray]:
+    import numpy as np
+
     # RandomState, not Generator: numpy promises that its stream never changes.
     rng = np.random.RandomState(SEED)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import importlib
 import logging
 import multiprocessing
@@ -34,8 +35,9 @@ LINGER_MS = 1000  # how long a leaving process waits for its last messages to be
 class ChildContext:
     """What a child's entry point is given: its name, `ready()`, and a supervisor for children of its own."""
 
-    def __init__(self, name: str, status: connection.Connection) -> None:
+    def __init__(self, name: str, status: connection.Connection, times: dict[str, float]) -> None:
         self.name = name
+        self._times = times
         self._status = status
         self._status_lock = threading.Lock()
         self._supervisor: Supervisor | None = None
@@ -57,10 +59,17 @@ class ChildContext:
             self._supervisor = Supervisor(self._die)
         return self._supervisor
 
+    def mark(self, step: str) -> None:
+        """A step of the start is done: its time is reported with `ready`."""
+        self._times[step] = time.monotonic()
+
     def ready(self, info: dict[str, Any] | None = None) -> None:
         """Wait until the children are ready, then tell the parent that this process and all below it can serve."""
         children = self._supervisor.wait_ready() if self._supervisor else []
-        self._send(ReadyReport(self.name, os.getpid(), info or {}, children))
+        gc.freeze()  # modules stay for good: no later collection needs to walk them
+        gc.enable()
+        self.mark("ready")
+        self._send(ReadyReport(self.name, os.getpid(), info or {}, self._times, children))
 
     def fail(self, error: BaseException) -> None:
         """Report an exception as this process's failure. Does not return."""
@@ -93,8 +102,12 @@ class ChildContext:
             self._status.send(message)
 
 
-def child_main(name: str, parent_pid: int, target: str, kwargs: dict[str, Any], status: connection.Connection) -> None:
+def child_main(
+    name: str, parent_pid: int, spawned: float, target: str, kwargs: dict[str, Any], status: connection.Connection
+) -> None:
     """First code of ours in a child. Light until the lifelines hold: `target` may import torch for a second."""
+    times = {"spawned": spawned, "running": time.monotonic()}
+    gc.disable()  # until ready: imports make hardly any garbage, and looking for it takes a tenth of torch's import
     open_standard_streams()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
@@ -104,10 +117,12 @@ def child_main(name: str, parent_pid: int, target: str, kwargs: dict[str, Any], 
     threading.Thread(target=_leave_with_parent, name="lifeline", daemon=True).start()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     setproctitle(name)
-    context = ChildContext(name, status)
+    context = ChildContext(name, status, times)
     try:
         module, function = target.split(":")
-        getattr(importlib.import_module(module), function)(context, **kwargs)
+        entry = getattr(importlib.import_module(module), function)
+        context.mark("imported")
+        entry(context, **kwargs)
     except BaseException as error:  # whatever it is, the parent must hear of it
         context.fail(error)
     context.leave()

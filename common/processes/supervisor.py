@@ -15,12 +15,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
 from pathlib import Path
-from typing import Any
-
-import psutil
+from typing import TYPE_CHECKING, Any
 
 from common.processes.child import EXIT_NO_MAIN_GUARD, child_main
 from common.processes.failures import FIRST_CAUSE_WINDOW, STOP_TIMEOUT, Failure, ProcessFailed, ReadyReport
+
+if TYPE_CHECKING:
+    import psutil
 
 
 @dataclass
@@ -161,7 +162,9 @@ class Supervisor:
         # Starting the resource tracker, which the first start does, would undo it.
         resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        process = context.Process(target=child_main, args=(name, os.getpid(), target, kwargs, writer), name=name)
+        process = context.Process(
+            target=child_main, args=(name, os.getpid(), time.monotonic(), target, kwargs, writer), name=name
+        )
         # Set before the child exists: it may import torch with the user's script, before any code of ours runs.
         with _environment(env), _importable_main():
             process.start()
@@ -276,6 +279,8 @@ def _importable_main() -> Iterator[None]:
 
 def _kill_tree(child: _Child) -> list[psutil.Process]:
     """Kill a child; whoever is below it follows by PDEATHSIG. Returns all of them, as they were before."""
+    import psutil  # at the end, not while starting
+
     if child.gone:
         return []
     try:
@@ -288,6 +293,8 @@ def _kill_tree(child: _Child) -> list[psutil.Process]:
 
 
 def _lives(process: psutil.Process) -> bool:
+    import psutil
+
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

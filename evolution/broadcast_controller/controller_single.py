@@ -10,11 +10,9 @@ from common.args import EngineArgs
 from common.batch import BatchPlan, Turn
 from common.channels import Endpoints, Receiver, Sender
 from common.messages import Request, TurnOutput
-from common.parallel.broadcast import MessageBroadcast, make_encoding
 from common.parallel.group import control_group
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_env, rank_label, rank_name, replica_group
-from common.worker import Worker
 from evolution.broadcast_controller.constants import in_force
 
 
@@ -45,9 +43,6 @@ class ControllerSingle:
         self.supervisor = context.supervisor
         self.queue = queue
         self.send_finished = finished
-        self.recv_from_tokenizer = None if queue else Receiver(context.zmq, endpoints.requests, Request)
-        self.send_to_detokenizer = Sender(context.zmq, endpoints.token_batches)
-        self.send_to_main = Sender(context.zmq, endpoints.control)
 
         # The other ranks first, then rank 0 in place: they load side by side.
         group = replica_group(args, endpoints.folder, replica)
@@ -58,9 +53,18 @@ class ControllerSingle:
                 {"args": args, "replica": replica, "rank": rank, "group": group},
                 rank_env(args),
             )
+        # Not before: rank 0's import of torch would come before that of the others, not beside it.
+        from common.parallel.broadcast import MessageBroadcast, make_encoding
+        from common.worker import Worker
+
+        context.mark("imported")
+        self.recv_from_tokenizer = None if queue else Receiver(context.zmq, endpoints.requests, Request)
+        self.send_to_detokenizer = Sender(context.zmq, endpoints.token_batches)
+        self.send_to_main = Sender(context.zmq, endpoints.control)
         constants = in_force(args)
         self.blocks = args.idle == "block"
         self.tp_server = Worker(args, replica, 0, group, constants.rules)
+        context.mark("loaded")
         if args.tp_size > 1:
             encoding = make_encoding(constants.broadcast, list[Request] if args.scheduling == "replicated" else Turn)
             self.broadcast = MessageBroadcast(control_group(group, 0), encoding, self.tp_server.loop_counts)

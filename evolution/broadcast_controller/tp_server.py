@@ -17,6 +17,7 @@ def run_tp_server_process(context: ChildContext, args: EngineArgs, replica: int,
     configure_logging(args.log_level, rank_label(args, replica, rank))
     constants = in_force(args)
     worker = Worker(args, replica, rank, group, constants.rules)
+    context.mark("loaded")
     encoding = make_encoding(constants.broadcast, list[Request] if args.scheduling == "replicated" else Turn)
     broadcast = MessageBroadcast(control_group(group, rank), encoding, worker.loop_counts)
     context.ready(worker.info)

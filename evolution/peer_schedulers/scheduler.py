@@ -55,6 +55,7 @@ class PeerScheduler:
         constants = in_force(args)
         self.blocks = args.idle == "block"
         self.worker = Worker(args, replica, rank, group, constants.rules)
+        context.mark("loaded")
         if args.tp_size > 1:
             encoding = make_encoding(constants.broadcast, list[Request] if args.scheduling == "replicated" else Turn)
             self.broadcast = MessageBroadcast(control_group(group, rank), encoding, self.worker.loop_counts)

@@ -25,6 +25,7 @@ def run_model_process(
     constants = in_force(args)
     end = ValueEnd if constants.calls == "by value" else ReferenceEnd
     service = ModelRpcService(context, Worker(args, replica, rank, group, constants.rules), end)
+    context.mark("loaded")
     server = make_server(service, socket_path, constants)
     context.ready({**service.worker.info, "rpyc_address": server.port})
     server.start()  # serves the router's connection, and returns when the router closes it

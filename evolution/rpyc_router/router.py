@@ -20,8 +20,8 @@ def run_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpo
 
 
 async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+    start_model_processes(args, endpoints, context.supervisor, replica=0)  # first: they take longest
     router = Router(context, args, endpoints)
-    start_model_processes(args, endpoints, context.supervisor, replica=0)
     ready = context.supervisor.wait_ready()
     router.model_client = ModelRpcClient(args, rpyc_addresses(args, ready, replica=0))
     context.ready()
