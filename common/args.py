@@ -23,7 +23,9 @@ class EngineArgs:
     tp_size: int = arg(1, "tensor-parallel ranks per replica", aliases=("--tensor-parallel-size", "--tp"))
     dp_size: int = arg(1, "data-parallel replicas", aliases=("--data-parallel-size", "--dp"))
     scheduling: str | None = arg(
-        None, "who plans a turn; default: rank0 for rpyc, replicated for the others", choices=("rank0", "replicated")
+        None,
+        "who plans a turn; default: rank0 for rpyc with level constants, else replicated",
+        choices=("rank0", "replicated"),
     )
     constants: str = arg(
         "level",

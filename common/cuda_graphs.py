@@ -2,7 +2,8 @@
 running them costs the GPU.
 
 A graph replays fixed shapes on fixed memory. So there is one for each batch size and key length rounded up to a power
-of two, captured when it is first needed; a turn copies its inputs in, padded, and reads the logits out.
+of two, captured when it is first needed, which costs that turn three forwards; a turn copies its inputs in, padded, and
+reads the logits out. Who measures warms up over the shapes first: `stats()` says how many there are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from common.gpu_attention import DecodeBatch, GpuAttention
 
 SHORTEST_WIDTH = 128  # keys; below this a graph of its own would save nothing
-MOST_KEYS = 1 << 18  # of a batch with its padding; reading more takes longer than launching kernels does
+MOST_KEYS = 1 << 17  # of a batch with its padding; reading more takes longer than launching kernels does
 WARM_UPS = 2  # forwards before a capture: libraries allocate their workspaces in the first
 
 # (input_ids int64 [B], positions int64 [B]) -> logits float32 [B, vocab]
@@ -42,6 +43,11 @@ class DecodeGraphs:
         self._capture_graphs = capture
         self._captured: dict[tuple[int, int], Captured] = {}
         self._memory_pool = torch.cuda.graph_pool_handle() if capture else None
+        self._side = torch.cuda.Stream() if capture else None  # one: libraries keep a workspace for each stream
+
+    @property
+    def count(self) -> int:
+        return len(self._captured)
 
     def worth_it(self, positions: np.ndarray) -> bool:
         size, width = _padded(positions)
@@ -78,14 +84,14 @@ class DecodeGraphs:
                 logits.copy_(self._forward(input_ids, positions))
 
             return Captured(input_ids, positions, batch, logits, replay)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side):
             for _ in range(WARM_UPS):
                 self._forward(input_ids, positions)
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(self._side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory_pool):
+        # thread_local: NCCL's watchdog thread may ask for its events meanwhile.
+        with torch.cuda.graph(graph, pool=self._memory_pool, stream=self._side, capture_error_mode="thread_local"):
             logits = self._forward(input_ids, positions)
         return Captured(input_ids, positions, batch, logits, graph.replay)
 

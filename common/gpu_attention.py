@@ -15,8 +15,9 @@ import torch.nn.functional as F
 
 # Query tokens of a prefill that are attended to at once: bounds the mask.
 QUERY_TILE = 1024
-# Decode gathers as many keys per sequence as the longest has, rounded up to this.
+# Decode gathers as many keys per sequence as the longest has, rounded up to this; so many at once, with padding.
 KEY_PADDING = 64
+DECODE_SPAN_KEYS = 1 << 17
 
 
 @dataclass
@@ -55,24 +56,27 @@ class GpuAttention:
         shape = (num_layers, pool_size + 2, kv_heads, head_dim)
         self._keys = torch.zeros(shape, dtype=dtype, device=device)
         self._values = torch.zeros(shape, dtype=dtype, device=device)
-        self._decode: DecodeBatch | None = None
+        self._decode: list[DecodeBatch] = []
         self._new_slots = torch.empty(0, dtype=torch.long)
         self._prefill: list[tuple[torch.Tensor, int]] = []  # (slots of all tokens, first new one) per sequence
 
     def prepare_prefill(self, slots: list[np.ndarray], starts: list[int]) -> None:
         """The batch is, per sequence i, its tokens [starts[i], len(slots[i])); slots[i] are those of all its tokens."""
-        self._decode = None
+        self._decode = []
         self._prefill = [(self._tensor(table), start) for table, start in zip(slots, starts, strict=True)]
         self._new_slots = torch.cat([table[start:] for table, start in self._prefill])
 
     def prepare_decode(self, slot_table: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> None:
         """The batch is the last of the lengths[i] tokens of sequence i, whose slots are slot_table[rows[i]]."""
         width = -(-int(lengths.max()) // KEY_PADDING) * KEY_PADDING
-        self.use(self.decode_batch(slot_table, rows, lengths, len(rows), width))
+        step = max(1, DECODE_SPAN_KEYS // width)
+        spans = [slice(first, first + step) for first in range(0, len(rows), step)]
+        self.use(*(self.decode_batch(slot_table, rows[s], lengths[s], len(rows[s]), width) for s in spans))
 
-    def use(self, batch: DecodeBatch) -> None:
-        self._decode = batch
-        self._new_slots = batch.new_slots
+    def use(self, *spans: DecodeBatch) -> None:
+        """The decode batch is these, one after the other."""
+        self._decode = list(spans)
+        self._new_slots = spans[0].new_slots if len(spans) == 1 else torch.cat([span.new_slots for span in spans])
 
     def decode_batch(
         self, slot_table: np.ndarray, rows: np.ndarray, lengths: np.ndarray, size: int, width: int
@@ -96,9 +100,13 @@ class GpuAttention:
         keys, values = self._keys[layer], self._values[layer]
         keys.index_copy_(0, self._new_slots, k)
         values.index_copy_(0, self._new_slots, v)
-        if self._decode is not None:
-            return self._attend_decode(q, keys, values, self._decode)
         out, first = [], 0
+        for span in self._decode:
+            n = len(span.new_slots)
+            out.append(self._attend_decode(q[first : first + n], keys, values, span))
+            first += n
+        if self._decode:
+            return out[0] if len(out) == 1 else torch.cat(out)
         for slots, start in self._prefill:
             n = len(slots) - start
             out.append(self._attend_prefill(q[first : first + n], keys[slots], values[slots], start))

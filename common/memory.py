@@ -17,7 +17,11 @@ CPU_DEFAULT_TOKENS = 16384
 
 # Interpreter, torch and the activations of a turn. Measured for SmolLM2 in float32: 220 MiB of anonymous memory beyond
 # weights and written KV after a prefill turn of 2,048 tokens. The rest is room for the peak within a turn.
-RANK_OVERHEAD = 512 << 20
+CPU_OVERHEAD = 512 << 20
+# On a GPU, by estimate: its context and libraries, the gathered keys and values of a decode step (2^17 keys of 2 KiB
+# for Llama-3-8B, twice), the graphs' own memory of as much, prefill masks. Not measured on one yet.
+GPU_OVERHEAD = 3 << 30
+OVERHEAD = {"cpu": CPU_OVERHEAD, "cuda": GPU_OVERHEAD}
 
 # What is not planned for: allocator rounding, page cache, the other processes of the engine.
 USABLE_FRACTION = 0.9
@@ -56,7 +60,7 @@ def check_memory(
     fits = _tokens_that_fit(config, tp_size, dp_size, dtype, device)
     if max_total_tokens <= fits:
         return
-    fixed = (weight_bytes(config, layout, dtype) + RANK_OVERHEAD) / 2**30
+    fixed = (weight_bytes(config, layout, dtype) + OVERHEAD[device]) / 2**30
     pool = max_total_tokens * kv_bytes_per_token(config, layout, dtype) / 2**30
     room = _bytes_per_rank(tp_size, dp_size, device) / 2**30
     raise ValueError(
@@ -108,7 +112,7 @@ def _cgroup_free(root: Path, path: str, limit: str, usage: str, cache: str) -> f
 
 def _tokens_that_fit(config: ModelConfig, tp_size: int, dp_size: int, dtype: str, device: str) -> int:
     layout = plan_heads(config, tp_size)
-    room = _bytes_per_rank(tp_size, dp_size, device) - weight_bytes(config, layout, dtype) - RANK_OVERHEAD
+    room = _bytes_per_rank(tp_size, dp_size, device) - weight_bytes(config, layout, dtype) - OVERHEAD[device]
     return max(0, room // kv_bytes_per_token(config, layout, dtype))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from common.batch import RowExtras
-from common.messages import unpack_ids
+from common.messages import SamplingParams, unpack_ids
 
 # Below it a repetition penalty could turn a logit into infinity.
 LEAST_REPETITION = 1e-30
@@ -62,6 +62,6 @@ class RowHistory:
         return logits
 
 
-def has_penalty(params) -> bool:
+def has_penalty(params: SamplingParams | RowExtras) -> bool:
     """Whether tokens seen before matter; `params` are a request's SamplingParams or a row's RowExtras."""
     return params.repetition_penalty != 1 or params.frequency_penalty != 0 or params.presence_penalty != 0

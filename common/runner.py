@@ -98,6 +98,9 @@ class ModelRunner:
                 return self._prefill(plan.prefill, plan.extras)
             return self._decode(unpack_ids(plan.decode_rows), unpack_ids(plan.decode_slots))
 
+    def counts(self) -> dict[str, int]:
+        return {"cuda_graphs": self.graphs.count} if self.graphs else {}
+
     def _prefill(self, seqs: list[PrefillSeq], extras: list[RowExtras]) -> Sampled:
         rows = np.array([seq.row for seq in seqs])
         self._check_rows(rows)
@@ -143,7 +146,7 @@ class ModelRunner:
         if self._keep_logits:
             self.last_logits = logits.clone()
         rows = table_rows.tolist()
-        histories = [self.histories.get(row) for row in rows] if self.histories else None
+        histories = [self.histories.get(row) for row in rows] if not self.histories.keys().isdisjoint(rows) else None
         # The token being sampled has as many tokens before it as the row holds.
         tokens = sample(logits, [self.sampling[row] for row in rows], self.lengths[table_rows].tolist(), histories)
         self.last_token[table_rows] = tokens

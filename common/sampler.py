@@ -13,9 +13,7 @@ import torch
 
 from common.batch import RowSampling
 from common.penalties import RowHistory
-
-# Below this a temperature is greedy, as in SGLang (`_SAMPLING_EPS`).
-GREEDY_BELOW = 1e-6
+from common.sampling_params import GREEDY_BELOW
 
 # How many of the most likely tokens are looked at first; most draws fall among them. Four times as many each time
 # that is not enough, up to the vocabulary.

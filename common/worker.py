@@ -181,7 +181,7 @@ class Worker:
             ok, detail = self.scheduler.flush()
             self._reply(message.id, ok, {"reason": detail} if detail else {})
         elif isinstance(message, StatsRequest):
-            self._reply(message.id, True, self.scheduler.stats() | self.loop_counts)
+            self._reply(message.id, True, self.scheduler.stats() | self.loop_counts | self.runner.counts())
         elif isinstance(message, StopRequest):
             self._stop = True
             self._reply(message.id, True, {})

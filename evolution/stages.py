@@ -74,7 +74,13 @@ def make_endpoints(args: EngineArgs, folder: str) -> Endpoints:
 
 def _constants(args: EngineArgs) -> Any:
     module = find_stage(args.stage)[1]
-    return module.in_force(args) if "era" in supports(args.stage) else None
+    if "era" not in supports(args.stage):
+        return None
+    if not hasattr(module, "in_force"):
+        raise ValueError(
+            f"stage {args.stage!r} names era in SUPPORTS and has no in_force(args) that gives its constants"
+        )
+    return module.in_force(args)
 
 
 def notes(args: EngineArgs) -> list[str]:

@@ -109,8 +109,8 @@ def shard_of_tensor(folder: Path) -> dict[str, str]:
     if not (folder / INDEX).is_file():
         raise ValueError(f"{folder}: there is neither model.safetensors nor {INDEX}")
     shards = read_json(folder, INDEX).get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
-        raise ValueError(f"{folder}: {INDEX} has no weight_map from tensor names to file names")
+    if not isinstance(shards, dict) or not all(isinstance(s, str) and Path(s).name == s for s in shards.values()):
+        raise ValueError(f"{folder}: {INDEX} has no weight_map from tensor names to names of files in the folder")
     return shards
 
 

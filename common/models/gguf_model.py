@@ -131,6 +131,9 @@ def _config(metadata: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]
 
 
 def _refuse_what_is_not_built(metadata: dict[str, Any]) -> None:
+    for name in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
+        if isinstance(metadata.get(name), list):
+            raise ValueError(f"its {name} differs from layer to layer; only models of equal layers work")
     if scaling := {metadata.get("rope.scaling.type", "none")} - {"none"}:
         raise ValueError(f"rope scaling of type {scaling.pop()} is not supported; only default and llama3 work")
     if metadata.get("expert_count"):

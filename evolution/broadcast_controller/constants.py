@@ -18,7 +18,9 @@ class BroadcastConstants:
     dispatch: str = constant(
         "what shortest_queue looks at: outstanding requests, or a replica's undrained backlog, ties to replica 0"
     )
-    idle: str = constant("ranks and controller with nothing to do: block, or spin, each idle turn a broadcast of 0")
+    idle: str = constant(
+        "ranks and controller with nothing to do: block; or spin, each turn a broadcast of 0 (rank0: of an empty turn)"
+    )
     rules: TurnRules = constant("")
 
 

@@ -31,7 +31,7 @@ class RpycConstants:
         "what shortest_queue looks at: outstanding requests, or a replica's undrained backlog, ties to replica 0"
     )
     idle: str = constant(
-        "with nothing to do: block; or spin, asleep for most of it, a step call on every rank each time"
+        "with nothing to do: block; or go on calling step on every rank (rank0: plan on rank 0) between the sleeps"
     )
     rules: TurnRules = constant("")
 
@@ -60,8 +60,8 @@ V0_1_5 = RpycConstants(
     sync_request_timeout=600.0,
     sleep_after_output=0.03,
     sleep_every_turn=0.0006,
-    sleep_dispatcher=0.0,  # it had no data parallelism
-    dispatch="outstanding",
+    sleep_dispatcher=0.0,
+    dispatch="none",  # it had no data parallelism
     idle="spin",
     rules=TurnRules(decode_steps=10, early_stop="never", stream_interval=2, stream_phase="engine", first_token=False),
 )

@@ -56,11 +56,11 @@ class Controller:
             worker.connected.wait()
 
     def loop(self) -> None:
-        stop = False
-        while not stop:
+        while True:
             for message in self.recv_from_tokenizer.drain(wait=self.blocks):
-                stop = isinstance(message, StopRequest)
                 self.dispatch(message)
+                if isinstance(message, StopRequest):
+                    return
             time.sleep(self.constants.sleep_dispatcher)
 
     def dispatch(self, message: Request) -> None:

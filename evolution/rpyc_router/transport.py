@@ -16,6 +16,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -48,6 +50,7 @@ class ValueCalls:
         self._rank = rank
         self._loop = asyncio.get_running_loop()
         self._connection = _connect(lambda: Channel(LinearStream.unix_connect(address), compress=False), constants)
+        self._remote = _remote_methods(self._connection)
         self._pending: set[asyncio.Future] = set()
         self._loop.add_reader(self._connection.fileno(), self._serve)
 
@@ -65,8 +68,7 @@ class ValueCalls:
         future = self._loop.create_future()
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)
-        remote = rpyc.async_(getattr(self._connection.root, method))
-        remote(payload).add_callback(lambda result: _settle(future, result))
+        self._remote[method](payload).add_callback(lambda result: _settle(future, result))
         return future
 
     def close(self) -> None:
@@ -91,6 +93,10 @@ class ReferenceCalls:
 
     def __init__(self, rank: int, address: str | int, constants: RpycConstants) -> None:
         self._connection = _connect(lambda: Channel(SocketStream.connect("127.0.0.1", address)), constants)
+        self._remote = _remote_methods(self._connection)
+        # A thread of its own, where 0.1.5 took one of asyncio's pool: that has cores + 4, and only the thread that
+        # waits for a rank answers the rank's callback, so more ranks than threads would wait for each other.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"wait for rank {rank}")
 
     @staticmethod
     def pack(messages: list[Any]) -> list[Any]:
@@ -102,12 +108,19 @@ class ReferenceCalls:
         return obtain(reply.value)
 
     async def call(self, method: str, payload: list[Any]) -> rpyc.AsyncResult:
-        reply = rpyc.async_(getattr(self._connection.root, method))(payload)
-        await asyncio.to_thread(reply.wait)
+        reply = self._remote[method](payload)
+        await asyncio.get_running_loop().run_in_executor(self._thread, reply.wait)
         return reply
 
     def close(self) -> None:
+        self._thread.shutdown(wait=False)
         self._connection.close()
+
+
+def _remote_methods(connection: Connection) -> dict[str, Callable[[Any], rpyc.AsyncResult]]:
+    """Looked up once: each look at a remote object is a message there and back."""
+    root = connection.root
+    return {method: rpyc.async_(getattr(root, method)) for method in ("step", "plan", "execute")}
 
 
 def _settle(future: asyncio.Future, result: rpyc.AsyncResult) -> None:

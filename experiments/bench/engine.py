@@ -23,7 +23,6 @@ import argparse
 import contextlib
 import json
 import shutil
-import sys
 import tempfile
 import time
 from importlib import metadata
@@ -270,19 +269,3 @@ def show(result: dict[str, Any]) -> None:
         rate = max(measured["read_gb_per_s"])
         console.print(f"{dtype}: {measured['weight_bytes'] / 1e6:.0f} MB per step, read at {rate:.1f} GB/s")
     console.print(split)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_arguments(parser)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    result = run(options)
-    result["environment"]["command"] = " ".join(["python -m experiments.bench.engine", *sys.argv[1:]])
-    show(result)
-    if options.json:
-        options.json.write_text(json.dumps(result))
-
-
-if __name__ == "__main__":
-    main()

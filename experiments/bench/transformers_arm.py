@@ -11,6 +11,7 @@ The clock runs in here and sees nothing of the pipes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -32,9 +33,11 @@ class TransformersArm:
         self.pid = self._process.pid
 
     def ask(self, **task: Any) -> dict[str, Any]:
-        self._process.stdin.write(json.dumps(task) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
+        answer = ""
+        with contextlib.suppress(BrokenPipeError):  # it has ended: said below
+            self._process.stdin.write(json.dumps(task) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
         if not answer:
             raise RuntimeError(f"the transformers process ended with code {self._process.wait()}")
         return json.loads(answer)

@@ -32,7 +32,19 @@ def test_decode_with_and_without_graphs_gives_the_same_tokens(graphs):
     expected = Reference(**SETTINGS).generate(input_ids=prompts, sampling_params=params)
     with Engine(device="cuda", disable_cuda_graph=not graphs, max_running_requests=6, **SETTINGS) as engine:
         results = engine.generate(input_ids=prompts, sampling_params=params)
+        captured = engine.stats()[0].get("cuda_graphs", 0)
     assert [result["output_ids"] for result in results] == expected
+    assert (captured > 1) == graphs
+
+
+def test_decode_changes_between_graph_and_eager(monkeypatch):
+    """In this process, with so small a bound that batches cross it as rows come and go."""
+    monkeypatch.setattr("common.cuda_graphs.MOST_KEYS", 256)
+    prompts, params = mixed(12)
+    expected = Reference(**SETTINGS).generate(input_ids=prompts, sampling_params=params)
+    on_gpu = Reference(device="cuda", **SETTINGS)
+    assert on_gpu.generate(input_ids=prompts, sampling_params=params) == expected
+    assert on_gpu.worker.runner.counts()["cuda_graphs"] in (1, 2)
 
 
 def test_bfloat16_runs():

@@ -43,6 +43,7 @@ def test_the_same_as_on_a_cpu(monkeypatch, kv_heads, group, dim):
     slot_table = np.zeros((4, 96), dtype=np.int32)
     slot_table[2, :90], slot_table[0, :37] = tables
     q, k, v = tokens(2, kv_heads * group, kv_heads, dim)
+    monkeypatch.setattr("common.gpu_attention.DECODE_SPAN_KEYS", 128)  # a span for each
     results = []
     for attention in pair:
         attention.prepare_decode(slot_table, np.array([2, 0]), np.array([90, 37]))
