@@ -27,7 +27,6 @@ EVERY_TIME = [
     (2, 1, "rank0", "level"),
     (2, 2, "replicated", "level"),
     (2, 1, "replicated", "era"),
-    (1, 2, "rank0", "era"),
 ]
 SHAPES = [pytest.param(shape, marks=[] if shape in EVERY_TIME else [pytest.mark.slow]) for shape in ALL_SHAPES]
 SETTINGS = {"model_path": "tiny", "max_total_tokens": 2048, "max_running_requests": 6, "chunked_prefill_size": 64}

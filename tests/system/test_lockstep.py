@@ -15,21 +15,28 @@ from evolution import Engine
 POOL = 512
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("scheduling", ["replicated", pytest.param("rank0", marks=pytest.mark.slow)])
-def test_2000_mixed_requests(stage, scheduling):
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("scheduling", "count"),
+    [
+        ("replicated", 300),
+        pytest.param("replicated", 2000, marks=pytest.mark.slow),
+        pytest.param("rank0", 2000, marks=pytest.mark.slow),
+    ],
+)
+def test_mixed_requests(stage, scheduling, count):
     assert "PYTHONHASHSEED" not in os.environ, "the ranks must draw their own hash salts"
     rng = random.Random(5)
     shared = [[rng.randrange(256) for _ in range(rng.randint(10, 60))] for _ in range(8)]
     prompts, params = [], []
-    for _ in range(2000):
+    for _ in range(count):
         prompts.append(rng.choice(shared) + [rng.randrange(256) for _ in range(rng.randint(1, 20))])
         fields = {"max_new_tokens": rng.randint(0, 40), "temperature": rng.choice([0, 1]), "ignore_eos": True}
         if rng.random() < 0.2:
             fields |= {"repetition_penalty": 1.3, "frequency_penalty": 0.2, "min_p": 0.02}
         params.append(fields)
     settings = {"max_total_tokens": POOL, "max_running_requests": 16, "chunked_prefill_size": 48}
-    wanted = [index % 10 == 0 for index in range(2000)]
+    wanted = [index % 10 == 0 for index in range(count)]
     with Engine(
         model_path="tiny", stage=stage, tp_size=2, scheduling=scheduling, check_divergence=1, **settings
     ) as engine:
@@ -41,9 +48,9 @@ def test_2000_mixed_requests(stage, scheduling):
             engine.abort(stream.rid)
         finishes = [stream.result()["meta_info"]["finish_reason"]["type"] for stream in streams]
         (stats,) = engine.stats()
-    assert finishes.count("abort") > 100
-    assert finishes.count("length") > 1500
+    assert finishes.count("abort") > count // 20
+    assert finishes.count("length") > count * 3 // 4
     assert stats["retractions"] > 0, "the pool never ran dry: nothing was tested"
-    assert stats["finished"] >= 2000
+    assert stats["finished"] >= count
     assert stats["free_tokens"] + stats["evictable_tokens"] == POOL
     assert stats["prompt_tokens"] > stats["cached_tokens"] > 0

@@ -61,13 +61,7 @@ def test_smollm2_greedy_tokens_equal_transformers(smollm2, stage_name, tp, radix
 
 
 FOLDERS = list(itertools.product(hf.FAMILIES, (1, 2, 3, 5), (True, False), (1, 2, 4)))
-FOLDER_DIAGONAL = [
-    ("llama", 5, False, 2),
-    ("qwen2", 3, True, 2),
-    ("qwen2", 1, False, 2),
-    ("qwen3", 5, False, 4),
-    ("qwen3", 2, True, 1),
-]
+FOLDER_DIAGONAL = [("llama", 5, False, 2), ("qwen2", 3, True, 2), ("qwen3", 5, False, 4)]
 FOLDER_SHAPES = [
     pytest.param(
         family,
@@ -101,7 +95,7 @@ def test_random_folders_greedy_tokens_equal_transformers(tmp_path, family, kv, t
 
 
 KINDS = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.Q8_0)
-GGUF_DIAGONAL = [("llama", "Q8_0", 2), ("qwen2", "F16", 1), ("qwen3", "F32", 4)]
+GGUF_DIAGONAL = [("qwen2", "F16", 2)]
 GGUF_SHAPES = [
     pytest.param(
         family,

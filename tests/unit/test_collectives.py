@@ -116,7 +116,7 @@ def run_rank(shm: GroupSpec, gloo: GroupSpec, rank: int, result: Connection) -> 
         raise
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_spawned_ranks(size: int, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     shm = GroupSpec.create(size, "shm", "cpu", tmp_path, "a", slot_bytes=SMALL_SLOT)
