@@ -12,7 +12,7 @@ PROMPT = [1, 2, 3, 4]
 
 
 def probe(stage: str, tp_size: int, model_path: str) -> None:
-    """Start, wait for the first token, stop; print a line of JSON: process -> step -> seconds on the monotonic clock."""
+    """Start, wait for the first token, stop; print JSON: process -> step -> seconds on the monotonic clock."""
     times = {"running": time.monotonic()}
     from evolution import Engine
 

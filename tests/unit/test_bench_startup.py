@@ -34,10 +34,10 @@ def test_repeats_are_checked():
         startup.run(argparse.Namespace(repeats=0))
 
 
-@pytest.mark.parametrize("stage", startup.STAGES)
-def test_every_process_reports_its_steps_in_order(stage):
-    processes = startup.start_once(stage)
-    ranks = {name: times for name, times in processes.items() if "loaded" in times}
+@pytest.mark.parametrize("name", startup.STAGES)
+def test_every_process_reports_its_steps_in_order(name):
+    processes = startup.start_once(name)
+    ranks = {process: times for process, times in processes.items() if "loaded" in times}
     assert len(ranks) == 2
     assert "evo-detokenizer" in processes
     for times in ranks.values():
