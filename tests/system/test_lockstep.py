@@ -19,7 +19,7 @@ POOL = 512
 @pytest.mark.parametrize(
     ("scheduling", "count"),
     [
-        ("replicated", 300),
+        ("replicated", 600),
         pytest.param("replicated", 2000, marks=pytest.mark.slow),
         pytest.param("rank0", 2000, marks=pytest.mark.slow),
     ],
