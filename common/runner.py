@@ -146,7 +146,8 @@ class ModelRunner:
         if self._keep_logits:
             self.last_logits = logits.clone()
         rows = table_rows.tolist()
-        histories = [self.histories.get(row) for row in rows] if not self.histories.keys().isdisjoint(rows) else None
+        plain = not prompt_logprobs and self.histories.keys().isdisjoint(rows)
+        histories = None if plain else [self.histories.get(row) for row in rows]
         # The token being sampled has as many tokens before it as the row holds.
         tokens = sample(logits, [self.sampling[row] for row in rows], self.lengths[table_rows].tolist(), histories)
         self.last_token[table_rows] = tokens
