@@ -117,6 +117,18 @@ def test_prompt_and_output_come_from_the_logits_before_them(driver: Driver) -> N
 
 
 @invariant
+def test_chunks_alone_in_their_turns_keep_theirs(driver: Driver) -> None:
+    """No row samples in such a turn, and what predicts the prompt is wanted all the same."""
+    ids = prompt(driver, 90)
+    expected, _ = alone(driver, ids)
+    parts = []
+    for start, end in ((0, 40), (40, 64), (64, 90)):
+        got = driver.prefill((3, ids, start, end, start == 0), extras=[wanting(3, ids)] if start == 0 else [])
+        parts.append(got.logprobs.input[3])
+    assert TokenLogprobs.join(parts) == expected
+
+
+@invariant
 @pytest.mark.parametrize("sizes", [[1, 132], [3, 64, 66], [50, 50, 33], [132, 1], [1] * 7 + [126]])
 def test_the_same_bits_in_chunks_that_share_their_turns(driver: Driver, sizes: list[int]) -> None:
     ids = prompt(driver, 133)
