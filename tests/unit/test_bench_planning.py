@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -57,7 +59,7 @@ def test_the_order_is_timed_only_meanwhile():
     before = planning.scheduler_module.order_waiting
     with planning.timed_order() as ordering:
         assert planning.scheduler_module.order_waiting is not before
-        planning.scheduler_module.order_waiting([], "fcfs", None)
+        planning.scheduler_module.order_waiting([], "fcfs", None, random.Random(0))
     assert ordering.microseconds > 0
     assert planning.scheduler_module.order_waiting is before
 
