@@ -15,16 +15,18 @@ from evolution import Engine
 POOL = 512
 
 
+def test_600_mixed_requests():
+    check("peer", "replicated", 600)
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("scheduling", "count"),
-    [
-        ("replicated", 600),
-        pytest.param("replicated", 2000, marks=pytest.mark.slow),
-        pytest.param("rank0", 2000, marks=pytest.mark.slow),
-    ],
-)
-def test_mixed_requests(stage, scheduling, count):
+@pytest.mark.parametrize("scheduling", ["replicated", "rank0"])
+def test_2000_mixed_requests(stage, scheduling):
+    check(stage, scheduling, 2000)
+
+
+def check(stage: str, scheduling: str, count: int) -> None:
     assert "PYTHONHASHSEED" not in os.environ, "the ranks must draw their own hash salts"
     rng = random.Random(5)
     shared = [[rng.randrange(256) for _ in range(rng.randint(10, 60))] for _ in range(8)]

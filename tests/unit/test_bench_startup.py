@@ -34,6 +34,7 @@ def test_repeats_are_checked():
         startup.run(argparse.Namespace(repeats=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", startup.STAGES)
 def test_every_process_reports_its_steps_in_order(name):
     processes = startup.start_once(name)
