@@ -76,24 +76,25 @@ def test_an_idle_turn_is_one_broadcast_of_a_single_0(stage_name):
 
 
 @pytest.mark.parametrize(
-    ("stage_name", "least", "most"), [("rpyc", 0.02, 1.0), ("broadcast", 0.9, 4), ("peer", 0.9, 4)]
+    ("stage_name", "tp", "least", "most"), [("rpyc", 1, 0.02, 0.6), ("broadcast", 2, 0.9, 4), ("peer", 2, 0.9, 4)]
 )
-def test_cores_wanted_at_idle(stage_name, least, most):
-    """Broadcast and peer about one or more; rpyc, which sleeps between its calls, a fraction."""
-    burned, queued = idle_cores(stage_name, idle=None)
-    print(f"{stage_name}, era, TP 2: {burned:.3f} cores burned at idle, and {queued:.3f} waited for")
+def test_cores_wanted_at_idle(stage_name, tp, least, most):
+    """Broadcast and peer about one or more; rpyc, which sleeps between its steps, a fraction. (At TP 2 its calls cost
+    0.6 cores in the router and 0.2 in each rank.)"""
+    burned, queued = idle_cores(stage_name, tp, idle=None)
+    print(f"{stage_name}, era, TP {tp}: {burned:.3f} cores burned at idle, and {queued:.3f} waited for")
     wanted = burned + queued if least > 0.5 else burned  # on a busy machine a spinning process gets less than a core
     assert least < wanted < most
 
 
 @pytest.mark.slow
 def test_era_constants_can_block_at_idle(stage):
-    assert idle_cores(stage, idle="block")[0] < 0.02
+    assert idle_cores(stage, tp=2, idle="block")[0] < 0.02
 
 
-def idle_cores(stage: str, idle: str | None, seconds: float = 3) -> tuple[float, float]:
+def idle_cores(stage: str, tp: int, idle: str | None, seconds: float = 3) -> tuple[float, float]:
     """Cores that the engine's processes ran on, and cores that they were ready for and did not get."""
-    with Engine(stage=stage, tp_size=2, idle=idle, **SETTINGS) as engine:
+    with Engine(stage=stage, tp_size=tp, idle=idle, **SETTINGS) as engine:
         engine.generate("a", SHORT)
         time.sleep(0.5)
         pids = [node.pid for report in engine.processes for node in report.walk()]

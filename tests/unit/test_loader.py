@@ -457,7 +457,7 @@ def test_shards_that_are_not_what_the_index_says(tmp_path: Path) -> None:
     assert f"the weights have no {name}" in refused(tmp_path)
     for broken in ({}, {"weight_map": [first.name]}, {"weight_map": {name: 1}}):
         index.write_text(json.dumps(broken))
-        with pytest.raises(ValueError, match="no weight_map from tensor names to file names"):
+        with pytest.raises(ValueError, match="no weight_map from tensor names to names of files"):
             load_config(tmp_path)
 
 
