@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -15,15 +13,6 @@ from common.attention import DECODE_SPAN_TOKENS, PagedAttention
 POOL = 2048
 # kv_heads, query heads of each, head_dim: SmolLM2 at TP 1, 2 and 4; tiny; wider ones
 SHAPES = [(3, 3, 64), (2, 3, 64), (1, 3, 64), (4, 2, 16), (1, 1, 16), (2, 8, 128)]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """OpenMP threads spin: with fewer free cores than threads they make tests a hundred times slower."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Tokens:

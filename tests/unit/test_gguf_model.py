@@ -20,9 +20,7 @@ from common.models.sources import resolve_model
 from common.tokenizer import Tokenizer
 from experiments import transformers_reference as hf
 from tests.helpers import gguf_files
-from tests.unit.test_loader import CLOSE, check_greedy, one_thread
-
-__all__ = ["one_thread"]  # the fixture works here too
+from tests.unit.test_loader import CLOSE, check_greedy
 
 F32, F16, BF16 = GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16
 Q8_0, Q4_0 = GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_0

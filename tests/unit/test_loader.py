@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,15 +25,6 @@ from experiments import transformers_reference as hf
 
 PROMPT = [5, 17, 3, 99, 42, 42, 7]
 CLOSE = 1e-4
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """As in a rank's process. With more, OpenMP's waiting threads take the cores from the ranks' threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class ThreadRank:
@@ -331,6 +322,21 @@ def test_a_rows_logits_do_not_depend_on_the_other_rows(tmp_path: Path) -> None:
     assert torch.equal(logits(backwards, [3, 0, 69]), alone[[66, 69, 0]])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("inner", [64, 576, 1024, 1025, 4096])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_packed_linears_rows_do_not_depend_on_their_number(dtype: torch.dtype, inner: int, threads: int) -> None:
+    if not can_pack(dtype, torch.device("cpu")):
+        pytest.skip(f"oneDNN does not pack {dtype} on this CPU")
+    generator = torch.Generator().manual_seed(7)
+    linear = PackedLinear((torch.randn(200, inner, generator=generator) / inner**0.5).to(dtype))
+    x = torch.randn(130, inner, generator=generator).to(dtype)
+    torch.set_num_threads(threads)
+    together = linear(x)
+    for n in (*range(1, 20), 31, 64, 65, 128, 129):
+        assert torch.equal(linear(x[:n]), together[:n]), n
+
+
 def test_swiglu_does_not_depend_on_the_place() -> None:
     gate_up = torch.randn(1, 2 * 4096, generator=torch.Generator().manual_seed(3)) * 4
     gate, up = gate_up.chunk(2, dim=-1)
@@ -347,10 +353,7 @@ def test_swiglu_does_not_depend_on_the_rows_or_threads() -> None:
     gate_up = torch.randn(70, 2 * 1531, generator=torch.Generator().manual_seed(4)) * 4
     alone = torch.cat([swiglu(row[None]) for row in gate_up])
     torch.set_num_threads(2)
-    try:
-        together = [swiglu(gate_up[:n]) for n in range(1, 71)]
-    finally:
-        torch.set_num_threads(1)
+    together = [swiglu(gate_up[:n]) for n in range(1, 71)]
     for n, rows in enumerate(together, start=1):
         assert torch.equal(rows, alone[:n]), n
 
@@ -364,12 +367,9 @@ def test_a_heads_norm_does_not_depend_on_the_rows_or_threads(heads: int, head_di
     norm = lambda rows: rms_norm(rows.split([1, heads, 1], dim=1)[1], weight, 1e-6)  # noqa: E731
     alone = torch.cat([norm(fused[row : row + 1].clone()) for row in range(len(fused))])
     torch.set_num_threads(threads)
-    try:
-        for n in (*range(1, 70), 128, 513, 1100):
-            assert torch.equal(norm(fused[:n].clone()), alone[:n]), n
-            assert torch.equal(norm(fused[-n:].clone()), alone[-n:]), n
-    finally:
-        torch.set_num_threads(1)
+    for n in (*range(1, 70), 128, 513, 1100):
+        assert torch.equal(norm(fused[:n].clone()), alone[:n]), n
+        assert torch.equal(norm(fused[-n:].clone()), alone[-n:]), n
 
 
 def test_no_rows_wanted(tmp_path: Path) -> None:

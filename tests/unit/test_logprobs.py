@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,25 +13,13 @@ from common.logprobs import token_logprobs
 from common.messages import TokenLogprobs, pack_ids, unpack_ids
 from common.models import tiny
 from common.models.config import load_config
-from common.models.linear import can_pack
 from common.parallel.collectives import SingleRank
 from common.runner import LOGIT_TILE, ModelRunner
+from tests.helpers.invariance import invariant
 from tests.unit.test_penalties import extras
 
 GREEDY = RowSampling(0.0, 1.0, -1, 0)
 CONTEXT = 300
-
-invariant = pytest.mark.skipif(
-    not can_pack(torch.float32, torch.device("cpu")), reason="without oneDNN, F.linear's bits depend on the row count"
-)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

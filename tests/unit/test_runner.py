@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,12 @@ from common.batch import BatchPlan, PrefillSeq, RowSampling
 from common.messages import pack_ids, unpack_ids
 from common.models import tiny
 from common.models.config import load_config
-from common.models.linear import HalfLinear, can_pack, linear_for
+from common.models.linear import HalfLinear
 from common.parallel.collectives import SingleRank
 from common.runner import ModelRunner
 from common.sampler import sample
 from experiments import transformers_reference as hf
+from tests.helpers.invariance import PACKS_FLOAT32, bfloat16_invariant, invariant
 
 GREEDY = RowSampling(0.0, 1.0, -1, 0)
 CONTEXT = 512
@@ -36,19 +36,6 @@ QWEN = {
     "max_position_embeddings": CONTEXT,
     "tie_word_embeddings": True,
 }
-
-invariant = pytest.mark.skipif(
-    not can_pack(torch.float32, torch.device("cpu")), reason="without oneDNN, F.linear's bits depend on the row count"
-)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """OpenMP threads spin: with fewer free cores than threads they make tests a hundred times slower."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=["tiny", "smollm2-shaped", "qwen2", "qwen3"])
@@ -180,12 +167,7 @@ def test_logits_are_the_same_alone_and_in_a_batch(driver: Driver, size: int) -> 
     check_alone_and_in_a_batch(driver, size)
 
 
-needs_half = pytest.mark.skipif(
-    linear_for(torch.bfloat16, torch.device("cpu")) is not HalfLinear, reason="this CPU runs bfloat16 in another way"
-)
-
-
-@needs_half
+@bfloat16_invariant
 def test_bfloat16_logits_are_the_same_alone_and_in_a_batch(folder: Path) -> None:
     driver = Driver(folder, "bfloat16")
     for size in (2, 3, 8, 16):
@@ -193,7 +175,6 @@ def test_bfloat16_logits_are_the_same_alone_and_in_a_batch(folder: Path) -> None
         check_alone_and_in_a_batch(driver, size)
 
 
-@needs_half
 def test_bfloat16_logits_are_near_those_of_float32(folder: Path, driver: Driver) -> None:
     half = Driver(folder, "bfloat16")
     for one in (half, driver):
@@ -202,7 +183,7 @@ def test_bfloat16_logits_are_near_those_of_float32(folder: Path, driver: Driver)
     assert (half.logits - driver.logits).abs().max() < 0.05 * scale
 
 
-@needs_half
+@pytest.mark.skipif("fbgemm" not in torch.backends.quantized.supported_engines, reason="HalfLinear needs FBGEMM")
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 31, 32, 64, 121, 128, 500])
 def test_half_linear_is_exact_but_for_the_sum_and_the_same_for_any_rows(rows: int) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -288,7 +269,7 @@ def test_sampling_is_a_function_of_seed_and_position(driver: Driver) -> None:
     want = [driver.prefill(driver.seq(0, ids, sampling=warm))[0]] + [driver.decode(0)[0] for _ in range(6)]
     again = [driver.prefill(driver.seq(3, np.concatenate([ids, want[:3]]), sampling=warm))[0]]
     again += [driver.decode(3)[0] for _ in range(3)]
-    if can_pack(torch.float32, torch.device("cpu")):
+    if PACKS_FLOAT32:
         assert again == want[3:]
     other = RowSampling(1.5, 0.9, 50, 12)
     assert [driver.prefill(driver.seq(0, ids, sampling=other))[0]] + [driver.decode(0)[0] for _ in range(6)] != want

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 import numpy as np
 import pytest
@@ -17,15 +15,6 @@ from tests.unit.test_penalties import extras
 
 # 0.999 quantiles of chi-square, by degrees of freedom. The seeds are fixed: these tests do not vary.
 CHI_SQUARE = {2: 13.82, 4: 18.47, 7: 24.32, 15: 37.70}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """OpenMP threads spin: with fewer free cores than threads they make tests a hundred times slower."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 params = st.builds(

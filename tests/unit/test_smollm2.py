@@ -13,15 +13,13 @@ from common.models.llama import Llama
 from common.models.smollm2 import MISSING
 from common.models.sources import resolve_model
 from common.tokenizer import Tokenizer
-from tests.unit.test_loader import CLOSE, OneSequence, ThreadRank, greedy, load, one_thread, run_ranks
+from tests.unit.test_loader import CLOSE, OneSequence, ThreadRank, greedy, load, run_ranks
 
 PROMPTS = (
     "The capital of France is",
     "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
     "1, 2, 3, 4, 5,",
 )
-
-__all__ = ["one_thread"]  # the fixture works here too
 
 
 @pytest.fixture(scope="module")

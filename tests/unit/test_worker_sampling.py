@@ -3,32 +3,20 @@ on a rank that sees plans alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 import pytest
 import torch
 
 from common.batch import BatchPlan
-from common.models.linear import can_pack
 from common.parallel.collectives import SingleRank
 from common.runner import ModelRunner
+from tests.helpers.invariance import invariant
 from tests.helpers.reference import Reference
 from tests.helpers.workloads import mixed
 
 POOL = 400
 
-pytestmark = pytest.mark.skipif(
-    not can_pack(torch.float32, torch.device("cpu")), reason="without oneDNN, F.linear's bits depend on the row count"
-)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = invariant
 
 
 class WithFollower(Reference):
