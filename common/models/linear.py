@@ -17,7 +17,7 @@ import torch.nn.functional as F
 # oneDNN picks its layout for this many rows. The result does not depend on it.
 EXPECTED_ROWS = 128
 
-# With AVX-512 oneDNN gives a single row other bits than two or more when a sum is over more than 1024 elements. And four
+# With AVX-512 oneDNN gives one row other bits than two or more when a sum is over more than 1024 elements. And four
 # rows are the fastest (SmolLM2's matrices, one thread of a Zen 4: 0.75 of the time of one). With AVX2 neither is so.
 LEAST_ROWS = 4 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 1
 
