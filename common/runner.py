@@ -66,15 +66,16 @@ class ModelRunner:
         layout = plan_heads(config, tp.size)
         torch_dtype = getattr(torch, dtype)
         self.model = Llama(config, layout, tp.rank, tp, torch_dtype, self.device, packed)
-        pool = (config.num_layers, max_total_tokens, layout.num_kv_heads, config.head_dim, torch_dtype, self.device)
+        pool = (config.num_layers, max_total_tokens, layout.num_kv_heads)
         self.attention: PagedAttention | GpuAttention
         self.graphs: DecodeGraphs | None = None
         if self.device.type == "cuda":
-            self.attention = GpuAttention(*pool)
+            self.attention = GpuAttention(*pool, config.head_dim, torch_dtype, self.device)
             if graphs and tp.capturable:
                 self.graphs = DecodeGraphs(self._decode_logits, self.attention)
         else:
-            self.attention = PagedAttention(*pool)
+            group = layout.num_q_heads // layout.num_kv_heads
+            self.attention = PagedAttention(*pool, group, config.head_dim, torch_dtype)
         self.slot_table = np.zeros((max_running_requests, context_length + 1), dtype=np.int32)
         self.lengths = np.zeros(max_running_requests, dtype=np.int64)  # tokens with KV
         self.last_token = np.full(max_running_requests, NO_TOKEN, dtype=np.int32)

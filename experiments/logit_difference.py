@@ -61,8 +61,9 @@ def logits_of(config: ModelConfig, tp_size: int, sequences: list[list[int]]) -> 
         tp = SingleRank() if tp_size == 1 else ShmCollectives(buffer, rank, tp_size, SLOT_BYTES)
         model = Llama(config, layout, rank, tp, torch.float32, torch.device("cpu"), packed=True)
         longest = max(map(len, sequences))
+        group = layout.num_q_heads // layout.num_kv_heads
         attention = PagedAttention(
-            config.num_layers, longest, layout.num_kv_heads, config.head_dim, torch.float32, "cpu"
+            config.num_layers, longest, layout.num_kv_heads, group, config.head_dim, torch.float32
         )
         results = []
         with torch.inference_mode():

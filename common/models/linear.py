@@ -41,15 +41,11 @@ class PackedLinear:
     """The same through oneDNN, with a private copy of the weight in oneDNN's layout."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), EXPECTED_ROWS)
+        self.weight = _reorder(weight)
         self.bias = bias
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if len(x) >= LEAST_ROWS:
-            return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        rows = x.new_zeros(LEAST_ROWS, x.shape[1])
-        rows[: len(x)] = x
-        return torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")[: len(x)]
+        return _pointwise(_enough_rows(x), self.weight, self.bias, "none", [], "")[: len(x)]
 
 
 class HalfLinear:
@@ -75,6 +71,44 @@ class HalfLinear:
         return y if self.bias is None else y.add_(self.bias)
 
 
+class Gate:
+    """silu(x Wg^T) * (x Wu^T), [N, in] -> [N, I], from a linear whose weight is Wg above Wu, [2 * I, in]."""
+
+    def __init__(self, linear: type[Linear] | type[HalfLinear], weight: torch.Tensor) -> None:
+        self.linear = linear(weight)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return swiglu(self.linear(x))
+
+
+class PackedGate:
+    """The same through oneDNN, which applies silu and the product to its sums before it writes them."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self.gate, self.up = map(_reorder, weight.chunk(2))
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        rows = _enough_rows(x)
+        gate = _pointwise(rows, self.gate, None, "swish", [], "")
+        return _pointwise_binary(rows, gate, self.up, None, "mul")[: len(x)]
+
+
+_pointwise = torch.ops.mkldnn._linear_pointwise.default
+_pointwise_binary = torch.ops.mkldnn._linear_pointwise.binary
+
+
+def _reorder(weight: torch.Tensor) -> torch.Tensor:
+    return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), EXPECTED_ROWS)
+
+
+def _enough_rows(x: torch.Tensor) -> torch.Tensor:
+    if len(x) >= LEAST_ROWS:
+        return x
+    rows = x.new_zeros(LEAST_ROWS, x.shape[1])
+    rows[: len(x)] = x
+    return rows
+
+
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether oneDNN packs such weights here: on x86 CPUs float32 always, bfloat16 only with AVX-512 or AMX."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
@@ -89,6 +123,11 @@ def linear_for(dtype: torch.dtype, device: torch.device) -> type[Linear] | type[
     if device.type == "cpu" and dtype == torch.bfloat16 and "fbgemm" in torch.backends.quantized.supported_engines:
         return HalfLinear
     return Linear
+
+
+def gate_for(linear: type, weight: torch.Tensor) -> Gate | PackedGate:
+    """The gate that goes with such linears."""
+    return PackedGate(weight) if linear is PackedLinear else Gate(linear, weight)
 
 
 def activation_dtype(linear: type, dtype: torch.dtype) -> torch.dtype:

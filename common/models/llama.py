@@ -14,7 +14,17 @@ import torch
 import torch.nn.functional as F
 
 from common.models.config import HeadLayout, ModelConfig
-from common.models.linear import HalfLinear, Linear, PackedLinear, activation_dtype, linear_for, rms_norm, swiglu
+from common.models.linear import (
+    Gate,
+    HalfLinear,
+    Linear,
+    PackedGate,
+    PackedLinear,
+    activation_dtype,
+    gate_for,
+    linear_for,
+    rms_norm,
+)
 from common.models.loader import ShardLoader
 
 # (layer, q [N, Hq, D], k [N, Hkv, D], v [N, Hkv, D]) -> [N, Hq, D], with the heads of this rank
@@ -39,7 +49,7 @@ class Layer:
     k_norm: torch.Tensor | None
     o: AnyLinear
     post_norm: torch.Tensor
-    gate_up: AnyLinear
+    gate: Gate | PackedGate
     down: AnyLinear
 
 
@@ -74,7 +84,7 @@ class Llama:
                         k_norm=_to(weights.k_norm, self.dtype),
                         o=linear(weights.o, weights.o_bias),
                         post_norm=weights.post_norm.to(self.dtype),
-                        gate_up=linear(weights.gate_up),
+                        gate=gate_for(linear, weights.gate_up),
                         down=linear(weights.down),
                     )
                 )
@@ -92,7 +102,7 @@ class Llama:
 
         input_ids, positions: int64 [N]; rows may belong to any number of sequences. logit_rows: int64 [M], M may be 0.
         `attend` is called once per layer, in order: it keeps k and v, and returns each row's attention output. q and k
-        are rotated and q is not scaled; v is a view with strided rows.
+        are rotated and q is not scaled; all three are views with strided rows.
 
         What `attend` is given and the logits are inference tensors: outside torch.inference_mode they can be read but
         not changed in place. Every rank must call this with the same N and M.
@@ -108,7 +118,7 @@ class Llama:
             hidden = rms_norm(x, layer.input_norm, self.config.rms_norm_eps)
             x += self.tp.all_reduce(self._attention(index, layer, hidden, rope, attend))
             hidden = rms_norm(x, layer.post_norm, self.config.rms_norm_eps)
-            x += self.tp.all_reduce(layer.down(swiglu(layer.gate_up(hidden))))
+            x += self.tp.all_reduce(layer.down(layer.gate(hidden)))
         return x
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
@@ -127,12 +137,18 @@ class Llama:
         attend: Attend,
     ) -> torch.Tensor:
         """hidden [N, H] -> this rank's part of the attention block's output, [N, H]."""
+        q_heads, kv_heads = self.layout.num_q_heads, self.layout.num_kv_heads
         heads = layer.qkv(hidden).view(len(hidden), -1, self.config.head_dim)  # [N, Q + 2 KV, D]
-        q, k, v = heads.split([self.layout.num_q_heads, self.layout.num_kv_heads, self.layout.num_kv_heads], dim=1)
+        qk, v = heads.split([q_heads + kv_heads, kv_heads], dim=1)
         if self.config.qk_norm:
-            q = rms_norm(q, layer.q_norm, self.config.rms_norm_eps)
-            k = rms_norm(k, layer.k_norm, self.config.rms_norm_eps)
-        out = attend(index, _rotate(q, *rope), _rotate(k, *rope), v)
+            q, k = qk.split([q_heads, kv_heads], dim=1)
+            norms = (
+                rms_norm(q, layer.q_norm, self.config.rms_norm_eps),
+                rms_norm(k, layer.k_norm, self.config.rms_norm_eps),
+            )
+            qk = torch.cat(norms, dim=1)
+        q, k = _rotate(qk, *rope).split([q_heads, kv_heads], dim=1)
+        out = attend(index, q, k, v)
         return layer.o(out.reshape(len(hidden), -1))
 
 

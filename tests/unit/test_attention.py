@@ -29,7 +29,7 @@ class Tokens:
 
 def make(shape: tuple[int, int, int], dtype: torch.dtype = torch.float32) -> PagedAttention:
     """A pool whose unwritten slots hold NaN: whoever reads one that is not its own shows it."""
-    attention = PagedAttention(1, POOL, shape[0], shape[2], dtype, "cpu")
+    attention = PagedAttention(1, POOL, *shape, dtype)
     attention._pool[:, :, :POOL] = float("nan")
     return attention
 

@@ -14,9 +14,9 @@ POOL = 512
 SHAPES = [(3, 3, 64), (1, 1, 16), (2, 4, 32)]
 
 
-def both(kv_heads: int, dim: int) -> tuple[PagedAttention, GpuAttention]:
-    args = (1, POOL, kv_heads, dim, torch.float32, "cpu")
-    return PagedAttention(*args), GpuAttention(*args)
+def both(kv_heads: int, group: int, dim: int) -> tuple[PagedAttention, GpuAttention]:
+    paged = PagedAttention(1, POOL, kv_heads, group, dim, torch.float32)
+    return paged, GpuAttention(1, POOL, kv_heads, dim, torch.float32, "cpu")
 
 
 def tokens(n: int, heads: int, kv_heads: int, dim: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -31,7 +31,7 @@ def test_the_same_as_on_a_cpu(monkeypatch, kv_heads, group, dim):
     slots = np.random.default_rng(0).permutation(POOL).astype(np.int32)
     tables = [slots[:90], slots[100:137]]
     cuts = [(0, 50, 89), (0, 10, 36)]
-    pair = both(kv_heads, dim)
+    pair = both(kv_heads, group, dim)
     for chunk in range(2):
         starts, ends = [cut[chunk] for cut in cuts], [cut[chunk + 1] for cut in cuts]
         q, k, v = tokens(sum(ends) - sum(starts), kv_heads * group, kv_heads, dim)
