@@ -36,11 +36,11 @@ from common.processes import Failure, ProcessFailed, ReadyReport, Supervisor, re
 from common.run_folder import create_run_folder, remove_run_folder
 from common.tokenizer import Tokenizer
 from evolution.checks import resolve_args
+from evolution.control import ControlCalls
 from evolution.requests import RequestMaker
 from evolution.stages import find_stage, make_endpoints
 from evolution.streams import Stream
 
-CONTROL_TIMEOUT = 60.0  # a rank answers between two turns, and a long prefill on a CPU takes its time
 STOP_TIMEOUT = 10.0
 
 
@@ -70,13 +70,13 @@ class Engine:
         self.load: dict[int, LoadReport] = {}
         self._lock = threading.RLock()
         self._streams: dict[str, Stream] = {}
-        self._replies: dict[int, list[ControlReply]] = {}
-        self._replied = threading.Condition(self._lock)
         self._failure: EngineError | None = None
         self._request_count = 0
-        self._control_count = 0
         self._last_batches = 0
         self._drained = threading.Event()
+        self._calls = ControlCalls(
+            self.args.dp_size, self._lock, lambda message: self._requests.send(message), self._raise_failure
+        )
         self._owner = os.getpid()
         self._wake = os.eventfd(0)  # ends the receiver thread
         self._closing = False  # shutdown has begun
@@ -200,7 +200,7 @@ class Engine:
         with self._lock:
             for stream in streams:
                 if not stream.done.is_set() and not self._failure:
-                    self._requests.send(AbortRequest(self._next_control_id(), stream.rid))
+                    self._requests.send(AbortRequest(self._calls.next_id(), stream.rid))
 
     # ------------------------------------------------------------------ control
 
@@ -208,37 +208,16 @@ class Engine:
         """Abort a request that waits or runs; whether some replica had it. It still ends in one finish (abort)."""
         if not isinstance(rid, str):
             raise ValueError(f"rid must be a string, as in meta_info['id'], not {rid!r}")
-        return any(reply.ok for reply in self._ask(AbortRequest(self._next_control_id(), rid)))
+        return any(reply.ok for reply in self._calls.ask(AbortRequest, rid))
 
     def flush_cache(self) -> bool:
         """Empty every replica's radix cache; False when a replica was busy and refused."""
-        return all(reply.ok for reply in self._ask(FlushRequest(self._next_control_id())))
+        return all(reply.ok for reply in self._calls.ask(FlushRequest))
 
     def stats(self) -> list[dict[str, Any]]:
         """The scheduler's figures, one dict per replica."""
-        replies = self._ask(StatsRequest(self._next_control_id()))
+        replies = self._calls.ask(StatsRequest)
         return [reply.detail for reply in sorted(replies, key=lambda r: r.replica)]
-
-    def _next_control_id(self) -> int:
-        with self._lock:
-            self._control_count += 1
-            return self._control_count
-
-    def _ask(self, message: AbortRequest | FlushRequest | StatsRequest | StopRequest) -> list[ControlReply]:
-        """Send a control message and add up the replies: exactly one from each replica."""
-        with self._replied:
-            self._raise_failure()
-            self._replies[message.id] = []
-            self._requests.send(message)
-            done = self._replied.wait_for(
-                lambda: self._failure or len(self._replies[message.id]) == self.args.dp_size, CONTROL_TIMEOUT
-            )
-            replies = self._replies.pop(message.id)
-            self._raise_failure()
-        if not done:
-            missing = sorted(set(range(self.args.dp_size)) - {reply.replica for reply in replies})
-            raise TimeoutError(f"no reply from replica(s) {', '.join(map(str, missing))} in {CONTROL_TIMEOUT:.0f} s")
-        return replies
 
     def _raise_failure(self) -> None:
         if self._failure:
@@ -275,12 +254,10 @@ class Engine:
             self._drained.set()
 
     def _take_control(self, message: ControlReply | LoadReport) -> None:
-        with self._replied:
-            if isinstance(message, LoadReport):
-                self.load[message.replica] = message
-            elif message.id in self._replies:
-                self._replies[message.id].append(message)
-                self._replied.notify_all()
+        if isinstance(message, LoadReport):
+            self.load[message.replica] = message
+        else:
+            self._calls.take(message)
 
     # ------------------------------------------------------------------ the end
 
@@ -292,11 +269,11 @@ class Engine:
         self._supervisor.kill()
 
     def _fail_all(self, error: EngineError) -> None:
-        with self._replied:
+        with self._lock:
             self._failure = error
             streams = list(self._streams.values())
             self._streams.clear()
-            self._replied.notify_all()
+        self._calls.wake()
         for stream in streams:
             stream.fail(EngineError(str(error)))
 
@@ -329,7 +306,7 @@ class Engine:
     def _leave_in_order(self) -> None:
         self._supervisor.expect_exit()
         try:
-            self._ask(StopRequest(self._next_control_id()))
+            self._calls.ask(StopRequest)
         except (EngineError, TimeoutError):
             return
         self._drained.wait(STOP_TIMEOUT)
