@@ -65,7 +65,7 @@ class ModelRunner:
         self.max_total_tokens = max_total_tokens
         layout = plan_heads(config, tp.size)
         torch_dtype = getattr(torch, dtype)
-        self.model = Llama(config, layout, tp.rank, tp, torch_dtype, self.device, packed)
+        self.model = Llama(config, layout, tp.rank, tp, torch_dtype, self.device, packed, context_length)
         pool = (config.num_layers, max_total_tokens, layout.num_kv_heads)
         self.attention: PagedAttention | GpuAttention
         self.graphs: DecodeGraphs | None = None

@@ -34,6 +34,9 @@ def sample(
     that asks for more than RowSampling says; None when no row does.
     """
     tokens = _argmax(logits)
+    # Of a row with a NaN that is the NaN's place.
+    if not torch.isfinite(logits[torch.arange(len(tokens)), torch.from_numpy(tokens).long()]).all():
+        raise FloatingPointError("the model's logits are not finite: its weights or its config.json do not fit")
     for i, (row, position) in enumerate(zip(rows, positions, strict=True)):
         history = histories[i] if histories else None
         if history is None and is_greedy(row):

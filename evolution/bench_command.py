@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,8 @@ def bench_command(name: str, arguments: list[str], parser_class: type[argparse.A
     options = parser.parse_args(arguments)
     if options.json:
         check_writable(options.json)
+    if getattr(options, "out", None):
+        check_folder(Path(options.out))
     result = module.run(options)
     result.setdefault("environment", environment(EngineArgs()))
     module.show(result)
@@ -33,3 +36,12 @@ def bench_command(name: str, arguments: list[str], parser_class: type[argparse.A
         Path(options.json).write_bytes(msgspec.json.encode(result) + b"\n")
         print(f"results: {options.json}")
     return 0 if result["holds"] else 1
+
+
+def check_folder(folder: Path) -> None:
+    """Before the measurement, not after it. ValueError of one line if no file can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ValueError(f"--out {folder}: {error.strerror}") from None

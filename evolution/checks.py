@@ -13,10 +13,12 @@ from common.memory import check_memory, default_max_total_tokens
 from common.models.config import ModelConfig, load_config, plan_heads
 from common.models.sources import resolve_model
 from common.models.weights import check_weights
+from common.sampling_params import INT64_MAX, INT64_MIN
 from evolution.stages import fill_in, find_stage, supports
 
 DEFAULT_MAX_RUNNING_REQUESTS = 256
 MOST_RANKS = 1024
+SEEDS_OF_A_CALL = 1 << 32  # requests count up from --random-seed
 
 
 def check_platform() -> None:
@@ -102,6 +104,8 @@ def _check_ranges(args: EngineArgs) -> None:
         raise ValueError(
             f"--schedule-conservativeness must be a finite number above 0, not {args.schedule_conservativeness}"
         )
+    if not INT64_MIN <= args.random_seed <= INT64_MAX - SEEDS_OF_A_CALL:
+        raise ValueError(f"--random-seed must fit 64 bits, not {args.random_seed}")
     if args.check_divergence < 0:
         raise ValueError(f"--check-divergence must be 0 or more, not {args.check_divergence}")
 

@@ -77,9 +77,12 @@ def run_command(options: argparse.Namespace) -> int:
 
 def check_writable(path: str) -> None:
     """Before the run, not after it."""
+    new = not Path(path).exists()
     try:
         with Path(path).open("a"):
             pass
+        if new:
+            Path(path).unlink()
     except OSError as error:
         raise ValueError(f"--json {path}: {error.strerror}") from None
 

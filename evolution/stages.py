@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -31,7 +32,7 @@ def find_stage(stage: str) -> tuple[Callable, ModuleType]:
     """`launch` and its module. Raises ValueError of one line when there is no such stage."""
     path = STAGES.get(stage, stage)
     if ":" not in path:
-        raise ValueError(f"unknown stage {stage!r}: choose rpyc, broadcast, peer, all, or package.module:launch")
+        raise ValueError(f"unknown stage {stage!r}: choose rpyc, broadcast, peer, or package.module:launch")
     module_name, function = path.split(":", 1)
     try:
         module = importlib.import_module(module_name)
@@ -40,6 +41,10 @@ def find_stage(stage: str) -> tuple[Callable, ModuleType]:
     launch = getattr(module, function, None)
     if not callable(launch):
         raise ValueError(f"stage {stage!r}: {module_name} has no function {function!r}")
+    try:
+        inspect.signature(launch).bind("args", "endpoints", "supervisor")
+    except (TypeError, ValueError):
+        raise ValueError(f"stage {stage!r}: it must be a function launch(args, endpoints, supervisor)") from None
     return launch, module
 
 

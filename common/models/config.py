@@ -6,6 +6,7 @@ Nothing here imports torch: the main process and the detokenizer read it too.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,8 +89,21 @@ def _check_sizes(config: ModelConfig) -> None:
             raise ValueError(
                 f"{config.path}: config.json gives {value!r} for {name}, which must be a whole number above 0"
             )
-    if not all(isinstance(token, int) for token in config.eos_token_ids):
-        raise ValueError(f"{config.path}: eos_token_id must be a number or a list of numbers")
+    for token in config.eos_token_ids:
+        if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < config.vocab_size:
+            raise ValueError(
+                f"{config.path}: eos_token_id must be one or a list of the tokens 0 to {config.vocab_size - 1},"
+                f" not {token!r}"
+            )
+    for name in ("rms_norm_eps", "rope_theta"):
+        value = getattr(config, name)
+        if not 0 < value < math.inf:
+            raise ValueError(f"{config.path}: config.json gives {value:g} for {name}, which must be above 0 and finite")
+    if config.tie_word_embeddings not in (True, False):
+        raise ValueError(
+            f"{config.path}: config.json gives {config.tie_word_embeddings!r} for tie_word_embeddings, which must be"
+            " true or false"
+        )
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -149,7 +163,7 @@ def _config_from(folder: Path, values: dict[str, Any]) -> ModelConfig:
         rms_norm_eps=float(values.get("rms_norm_eps", DEFAULT_RMS_NORM_EPS)),
         rope_theta=rope_theta,
         rope_scaling=rope_scaling,
-        tie_word_embeddings=values.get("tie_word_embeddings", False),
+        tie_word_embeddings=values.get("tie_word_embeddings") or False,
         eos_token_ids=_eos_token_ids(folder, values),
         qkv_bias=qwen2 or attention_bias,
         o_bias=attention_bias and not qwen2,
@@ -159,6 +173,8 @@ def _config_from(folder: Path, values: dict[str, Any]) -> ModelConfig:
 
 def _architecture(folder: Path, values: dict[str, Any]) -> str:
     architectures = values.get("architectures") or ["nothing"]
+    if isinstance(architectures, str):
+        architectures = [architectures]
     if len(architectures) != 1 or architectures[0] not in DEFAULTS:
         raise ValueError(f"{folder}: the architecture is {', '.join(architectures)}; {', '.join(DEFAULTS)} work")
     return architectures[0]

@@ -117,6 +117,8 @@ def _config(metadata: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]
         }
     except KeyError as error:
         raise ValueError(f"the file has no {error.args[0]}") from None
+    except ArithmeticError as error:
+        raise ValueError(f"the file's metadata make no model ({error})") from None
     if "bos" in metadata:
         config["bos_token_id"] = metadata["bos"]
     # An instruct model's answer ends in its end of turn, even where the file's end of sequence is another token.
@@ -229,7 +231,7 @@ def _save_tokenizer(source: Path, folder: Path) -> None:
         (Path(alone) / "model.gguf").symlink_to(source)
         try:
             tokenizer = PreTrainedTokenizerFast.from_pretrained(alone, gguf_file="model.gguf")
-        except (KeyError, IndexError, TypeError, ValueError, NotImplementedError) as error:
+        except Exception as error:  # `tokenizers` raises nothing more special
             raise ValueError(f"transformers cannot make a tokenizer of it ({error!r})") from None
         tokenizer.save_pretrained(folder)
 

@@ -63,8 +63,12 @@ class Llama:
         dtype: torch.dtype,
         device: torch.device | str,
         packed: bool,
+        max_positions: int | None = None,
     ) -> None:
-        """Load the shard of `rank` from config.path. packed: weights in the layout that `linear_for` finds fastest."""
+        """Load the shard of `rank` from config.path. packed: weights in the layout that `linear_for` finds fastest.
+
+        max_positions: the forward's positions are below it; default: all that the model has.
+        """
         device = torch.device(device)
         self.config = config
         self.layout = layout
@@ -93,7 +97,7 @@ class Llama:
         # Read through a mapping of its own, which stays: the pages of the other weights are let go with theirs.
         with ShardLoader(config, layout, rank, dtype, device) as loader:
             self.embedding = loader.embedding()
-        self.cos, self.sin = _rope_tables(config, self.dtype, device)
+        self.cos, self.sin = _rope_tables(config, max_positions or config.max_position_embeddings, self.dtype, device)
 
     def forward(
         self, input_ids: torch.Tensor, positions: torch.Tensor, attend: Attend, logit_rows: torch.Tensor
@@ -156,14 +160,16 @@ def _to(weight: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
     return None if weight is None else weight.to(dtype)
 
 
-def _rope_tables(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of position times frequency, as `_rotate` takes them, [max_position, D] each: computed in float32,
+def _rope_tables(
+    config: ModelConfig, positions: int, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of position times frequency, as `_rotate` takes them, [positions, D] each: computed in float32,
     kept in `dtype`."""
     steps = torch.arange(0, config.head_dim, 2, dtype=torch.float32)
     frequencies = 1.0 / config.rope_theta ** (steps / config.head_dim)
     if scaling := config.rope_scaling:
         frequencies = frequencies / torch.tensor([scaling.divisor(f) for f in frequencies.tolist()])
-    angles = torch.outer(torch.arange(config.max_position_embeddings, dtype=torch.float32), frequencies)
+    angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies)
     cos, sin = angles.cos().to(device, dtype), angles.sin().to(device, dtype)
     return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
 

@@ -38,12 +38,15 @@ def read_rope(folder: Path, values: dict[str, Any]) -> tuple[float, Llama3Scalin
     transformers 5 still reads, and prefers.
     """
     rope = values.get("rope_scaling") or values.get("rope_parameters") or {}
+    if any(isinstance(value, dict) for value in rope.values()):
+        raise ValueError(f"{folder}: rope parameters differ between kinds of layers; only models of equal layers work")
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind not in ("default", "llama3"):
         raise ValueError(f"{folder}: rope scaling of type {kind} is not supported; only default and llama3 work")
     if rope.get("partial_rotary_factor", values.get("partial_rotary_factor", 1.0)) != 1.0:
         raise ValueError(f"{folder}: partial_rotary_factor is set; only rotary embedding of whole heads works")
-    theta = float(rope.get("rope_theta") or values.get("rope_theta") or DEFAULT_THETA)
+    given = [where["rope_theta"] for where in (rope, values) if where.get("rope_theta") is not None]
+    theta = float(given[0]) if given else DEFAULT_THETA
     return theta, _llama3_scaling(folder, values, rope) if kind == "llama3" else None
 
 
@@ -59,7 +62,8 @@ def _llama3_scaling(folder: Path, values: dict[str, Any], rope: dict[str, Any]) 
                 f"{folder}: rope scaling of type llama3 lacks {name}; it needs {', '.join(LLAMA3_FACTORS)}"
             )
     scaling = Llama3Scaling(*(float(rope[name]) for name in LLAMA3_FACTORS), int(original))
-    if scaling.factor < 1 or not 0 < scaling.low_freq_factor < scaling.high_freq_factor or original < 1:
+    factors = 0 < scaling.low_freq_factor < scaling.high_freq_factor < math.inf and 1 <= scaling.factor < math.inf
+    if not factors or original < 1:
         raise ValueError(
             f"{folder}: rope scaling of type llama3 needs factor >= 1, 0 < low_freq_factor < high_freq_factor and"
             f" original_max_position_embeddings >= 1, not {scaling.factor:g}, {scaling.low_freq_factor:g},"

@@ -38,9 +38,13 @@ def resolve_model(name: str | Path) -> Path:
 
         return _cached(f"tiny-v{tiny.VERSION}", tiny.build)
     path = Path(name).expanduser()
-    if path.is_file():
+    try:
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except OSError as error:  # a name that no file can have
+        raise ValueError(f"there is no model {str(name)[:80]!r}: {error.strerror}") from None
+    if is_file:
         return _converted(path.resolve())
-    if not path.is_dir():
+    if not is_folder:
         raise ValueError(f"there is no model {str(name)!r}: give smollm2, tiny, a Hugging Face folder or a GGUF file")
     return path.resolve()
 

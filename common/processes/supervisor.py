@@ -131,8 +131,12 @@ class Supervisor:
                 self._look(events)
         for child in self._children:
             child.process.join(STOP_TIMEOUT)
-            child.status.close()
         with self._changed:
+            for child in self._children:
+                child.gone = True
+                child.status.close()
+                if child.process.exitcode is not None:
+                    child.process.close()  # its pipes would stay until a garbage collection
             self._wake_reader.close()
             self._wake_writer.close()
             while not self._starts.empty():  # asked for while the end was near

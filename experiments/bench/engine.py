@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _counts(text: str) -> list[int]:
-    if not all(part.isdigit() and int(part) for part in text.split(",")):
+    if not all(part.isascii() and part.isdigit() and int(part) for part in text.split(",")):
         raise ValueError(f"--prompts {text!r}: give numbers of prompts separated by commas, like 8,1")
     return [int(part) for part in text.split(",")]
 
@@ -106,10 +106,12 @@ def pad_groups(source: Path, config: ModelConfig, groups: int, target: Path) -> 
     rows = {"q": groups * group_size * config.head_dim, "k": groups * config.head_dim, "v": groups * config.head_dim}
     weights = {name: array for file in source.glob("*.safetensors") for name, array in load_file(file).items()}
     for name, array in weights.items():
-        kind = name.removesuffix(".weight").rpartition(".")[2]
+        module, _, what = name.rpartition(".")
+        kind = module.rpartition(".")[2]
         if kind in ("q_proj", "k_proj", "v_proj"):
-            weights[name] = np.pad(array, ((0, rows[kind[0]] - len(array)), (0, 0)))
-        elif kind == "o_proj":
+            more = rows[kind[0]] - len(array)
+            weights[name] = np.pad(array, ((0, more), (0, 0)) if what == "weight" else (0, more))
+        elif kind == "o_proj" and what == "weight":
             weights[name] = np.pad(array, ((0, 0), (0, rows["q"] - array.shape[1])))
     save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
     changed = json.loads((source / "config.json").read_text())

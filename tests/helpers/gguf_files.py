@@ -52,7 +52,7 @@ def write_gguf(model: PreTrainedModel, path: Path, kind: GGMLQuantizationType, *
         writer.add_value_length(config.head_dim)
     _add_tokenizer(writer, config.model_type)
     for key, value in metadata.items():
-        add = writer.add_uint32 if isinstance(value, int) else writer.add_string
+        add = {int: writer.add_uint32, str: writer.add_string, list: writer.add_array}[type(value)]
         add(key.replace("__", "."), value)
     _add_tensors(writer, model, kind)
     writer.write_header_to_file()

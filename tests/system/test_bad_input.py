@@ -16,7 +16,7 @@ from tests.conftest import descendants, names_left_on_disk
 CASES = {
     "unknown stage": (
         ["--stage", "rpc"],
-        "unknown stage 'rpc': choose rpyc, broadcast, peer, all, or package.module:launch",
+        "unknown stage 'rpc': choose rpyc, broadcast, peer, or package.module:launch",
     ),
     "stage module missing": (["--stage", "nowhere.to:launch"], "No module named 'nowhere'"),
     "stage function missing": (["--stage", "json:launch"], "json has no function 'launch'"),
@@ -52,6 +52,9 @@ CASES = {
     "json into nowhere": (["--json", "/no/such/folder/x.json"], "No such file or directory"),
     "json is a folder": (["--json", "/tmp"], "Is a directory"),
     "a million replicas": (["--dp-size", "1000000"], "at most 1024 ranks"),
+    "random seed": (["--random-seed", str(2**80)], "--random-seed must fit 64 bits"),
+    "stage of another kind": (["--stage", "os:system"], "launch(args, endpoints, supervisor)"),
+    "a name that no file can have": (["--model-path", "x" * 300], "File name too long"),
     "choice": (["--schedule-policy", "best"], "invalid choice: 'best'"),
     "conservativeness 0": (["--schedule-conservativeness", "0"], "--schedule-conservativeness must be a finite number"),
     "conservativeness nan": (["--schedule-conservativeness", "nan"], "above 0, not nan"),

@@ -145,6 +145,22 @@ def test_a_forked_process_that_ends_leaves_the_engine_alone(engine):
     assert engine.generate("Hello", GREEDY)["output_ids"]
 
 
+def test_an_engine_leaves_no_open_files():
+    counts = []
+    for _ in range(3):
+        with Engine(model_path="tiny"):
+            pass
+        counts.append(len(os.listdir("/proc/self/fd")))  # noqa: PTH208
+    assert counts[2] <= counts[0]
+
+
+def test_a_stage_that_starts_nothing_is_an_error_at_once(tmp_path, monkeypatch):
+    (tmp_path / "lazy_stage.py").write_text("def launch(args, endpoints, supervisor): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EngineError, match="started no process"):
+        Engine(model_path="tiny", stage="lazy_stage:launch")
+
+
 def test_shutdown_from_several_threads(nothing_left_behind):
     other = Engine(**TINY)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:

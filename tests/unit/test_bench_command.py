@@ -47,6 +47,8 @@ def test_bad_input_is_one_line_and_status_2(bench, capsys):
         ("radix", "--size", "many"),
         ("radix", "--what"),
         ("radix", "--json", "/no/such/folder"),
+        ("planning", "--out", "/proc/x"),
+        ("startup", "--out", __file__),
     ):
         assert status(*arguments) == 2
         assert capsys.readouterr().err.count("\n") == 1

@@ -192,6 +192,8 @@ def test_a_file_that_is_not_there(tmp_path: Path, cache: Path) -> None:
         ({"qwen3__expert_count": 8}, "8 experts"),
         ({"qwen3__attention__sliding_window": 128}, "slides over 128 tokens"),
         ({"qwen3__rope__dimension_count": 8}, r"sizes [16, 16, 8]"),
+        ({"qwen3__attention__head_count": 0}, "0 for num_heads"),
+        ({"tokenizer__ggml__merges": ["x y"]}, "transformers cannot make a tokenizer of it"),
     ],
 )
 def test_models_that_cannot_run(tmp_path: Path, cache: Path, settings: dict, reason: str) -> None:

@@ -193,6 +193,17 @@ def test_eos_token_ids(tmp_path: Path, in_config: object, in_generation: dict | 
         ({"hidden_act": "gelu"}, "gelu"),
         ({"mlp_bias": True}, "mlp_bias"),
         ({"quantization_config": {"bits": 4}}, "quantized"),
+        ({"rms_norm_eps": float("nan")}, "nan for rms_norm_eps, which must be above 0 and finite"),
+        ({"rms_norm_eps": -1}, "-1 for rms_norm_eps"),
+        ({"rope_theta": 0}, "0 for rope_theta"),
+        ({"rope_theta": float("inf")}, "inf for rope_theta"),
+        ({"rope_scaling": {**LLAMA3, "factor": float("nan")}}, "needs factor >= 1"),
+        ({"rope_scaling": {**LLAMA3, "high_freq_factor": float("inf")}}, "low_freq_factor < high_freq_factor"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "only models of equal layers work"),
+        ({"eos_token_id": 99999999999}, "eos_token_id must be one or a list of the tokens 0 to"),
+        ({"eos_token_id": [True]}, "not True"),
+        ({"tie_word_embeddings": "false"}, "must be true or false"),
+        ({"architectures": "MambaForCausalLM"}, "the architecture is MambaForCausalLM"),
     ],
 )
 def test_what_cannot_run_is_refused(tmp_path: Path, changes: dict, reason: str) -> None:

@@ -69,6 +69,14 @@ def test_greedy_takes_the_lowest_id_of_equal_logits() -> None:
     assert tokens.tolist() == [0, 77, 4999]
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_that_are_not_numbers_are_an_error(bad: float) -> None:
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
+    logits[1, 20] = bad
+    with pytest.raises(FloatingPointError, match="not finite"):
+        sample(logits, [RowSampling(1.0, 1.0, -1, 0)] * 3, [1, 2, 3])
+
+
 def test_no_rows() -> None:
     assert sample(torch.empty(0, 10), [], []).tolist() == []
 
