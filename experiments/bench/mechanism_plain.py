@@ -86,27 +86,20 @@ class Framed:
 
     def send(self, content: bytes) -> None:
         if len(content) < 65536:
-            self.write(LENGTH.pack(len(content)) + content)
+            self._socket.sendall(LENGTH.pack(len(content)) + content)
         else:  # copying would cost more than the second system call
-            self.write(LENGTH.pack(len(content)))
-            self.write(content)
+            self._socket.sendall(LENGTH.pack(len(content)))
+            self._socket.sendall(content)
 
-    def write(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def receive(self) -> bytearray:
+    def receive(self) -> bytes:
         (length,) = LENGTH.unpack(self._read(LENGTH.size))
         return self._read(length)
 
-    def _read(self, length: int) -> bytearray:
+    def _read(self, length: int) -> bytes:
         """EOFError when the other side is gone."""
-        data = bytearray(length)
-        view = memoryview(data)
-        while view:
-            count = self._socket.recv_into(view)
-            if not count:
-                raise EOFError("the socket was closed")
-            view = view[count:]
+        data = self._socket.recv(length, socket.MSG_WAITALL)
+        if len(data) < length:
+            raise EOFError("the socket was closed")
         return data
 
     def close(self) -> None:
@@ -131,7 +124,7 @@ class UnixSocket(PlainMechanism):
         super().serve()
         self._socket.close()
 
-    def receive(self) -> bytearray:
+    def receive(self) -> bytes:
         return self._socket.receive()
 
     async def connect(self, place: Place, addresses: list[str]) -> None:

@@ -13,7 +13,14 @@ from rich.table import Table
 from experiments.bench.compare import shown
 from experiments.bench.mechanism_payloads import LISTS, REQUESTS, SIZES
 
-Cell = dict[str, Any]
+Cells = dict[tuple[str, str], dict[str, Any]]  # (mechanism, payload) -> cell, of one T
+Measure = Callable[[dict[str, Any]], float]  # us, of a cell
+
+MEASURES: dict[str, Measure] = {
+    "wall": lambda cell: np.median(np.concatenate(cell["wall"])),
+    "p95": lambda cell: np.percentile(np.concatenate(cell["wall"]), 95),
+    "CPU": lambda cell: np.median(cell["cpu"]),
+}
 
 
 def show(result: dict[str, Any]) -> None:
@@ -21,12 +28,12 @@ def show(result: dict[str, Any]) -> None:
     for ranks in result["ranks"]:
         cells = {(c["mechanism"], c["payload"]): c for c in result["cells"] if c["ranks"] == ranks}
         title = f"T = {ranks}: {{}}, for 0, 1 and 16 requests of 512 tokens"
-        console.print(_table(title.format("counts of a step"), cells, list(REQUESTS), _counts()))
-        console.print(_table(title.format("microseconds of a step"), cells, list(REQUESTS), _times()))
+        console.print(_counts(title.format("counts of a step"), cells))
+        console.print(_times(title.format("microseconds of a step"), cells, list(REQUESTS), MEASURES))
         sizes = [size for size in SIZES if any(payload == size for _, payload in cells)]
-        if sizes:
-            for name, cell in _times(1000).items():
-                console.print(_table(f"T = {ranks}: {name}, ms, for a request with an image", cells, sizes, {"": cell}))
+        for name in MEASURES if sizes else ():
+            title = f"T = {ranks}: {name}, milliseconds of a step, for a request with an image"
+            console.print(_times(title, cells, sizes, {name: MEASURES[name]}, unit=1000))
     console.print(
         f"the driver pauses {result['pace_ms']:g} ms after each step; without sending, that costs"
         f" {result['pause_cpu']:.0f} us of CPU time, which is in every figure of CPU time above",
@@ -37,52 +44,51 @@ def show(result: dict[str, Any]) -> None:
         console.print(f"picture: {path}", soft_wrap=True)
 
 
-def _counts() -> dict[str, Callable[[Cell], str]]:
-    def of(name: str) -> Callable[[Cell], str]:
-        return lambda cell: f"{cell['counts'][name]:g}" if name != "bytes" else f"{cell['counts'][name]:.0f}"
-
-    return {"msgs": of("messages"), "bytes": of("bytes"), "enc": of("encodings"), "dec": of("decodings")}
-
-
-def _times(unit: float = 1) -> dict[str, Callable[[Cell], str]]:
-    """unit: us"""
-
-    def digits(value: float) -> str:
-        return f"{value:.0f}" if unit == 1 or value >= 100 else f"{value:.3g}"
-
-    return {
-        "wall p50": lambda cell: digits(np.median(np.concatenate(cell["wall"])) / unit),
-        "p95": lambda cell: digits(np.percentile(np.concatenate(cell["wall"]), 95) / unit),
-        "CPU": lambda cell: digits(np.median(cell["cpu"]) / unit),
-    }
-
-
-def _table(title: str, cells: dict, payloads: list[str], columns: dict[str, Callable[[Cell], str]]) -> Table:
+def _new_table(title: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
     table.add_column("", no_wrap=True)
+    return table
+
+
+def _mechanisms(cells: Cells) -> list[str]:
+    return list(dict.fromkeys(name for name, _ in cells))
+
+
+def _counts(title: str, cells: Cells) -> Table:
+    """Encodings and decodings of 16 requests: those of one are as many."""
+    columns = [(name, payload) for name in ("messages", "bytes") for payload in REQUESTS]
+    columns += [("encodings", "16"), ("decodings", "16")]
+    table = _new_table(title)
+    for name, payload in columns:
+        table.add_column(f"{name if payload == '0' or len(name) > 8 else ''}\n{payload}", justify="right")
+    for mechanism in _mechanisms(cells):
+        counts = [cells[mechanism, payload]["counts"][name] for name, payload in columns]
+        table.add_row(mechanism, *(f"{count:.0f}" for count in counts))
+    return table
+
+
+def _times(title: str, cells: Cells, payloads: list[str], measures: dict[str, Measure], unit: float = 1) -> Table:
+    """unit: us"""
+    table = _new_table(title)
     for payload in payloads:
-        for number, name in enumerate(columns):
-            heading = payload if number == 0 else ""
-            table.add_column(f"{heading}\n{name}" if name else heading, justify="right")
-    for mechanism in dict.fromkeys(name for name, _ in cells):
-        row = [mechanism]
-        for payload in payloads:
-            cell = cells[mechanism, payload]
-            row += [show_cell(cell) for show_cell in columns.values()]
-        table.add_row(*row)
+        for name in measures:
+            table.add_column(f"{payload}\n{name}" if len(measures) > 1 else payload, justify="right")
+    for mechanism in _mechanisms(cells):
+        values = [measure(cells[mechanism, payload]) / unit for payload in payloads for measure in measures.values()]
+        table.add_row(mechanism, *(f"{value:.0f}" if unit == 1 or value >= 100 else f"{value:.2g}" for value in values))
     return table
 
 
 def _show_yardsticks(console: Console, yardsticks: list[dict[str, Any]]) -> None:
     if not yardsticks:
-        console.print("no yardsticks: they need T = 2, and `socket` or `socket-call` among the mechanisms")
+        console.print("no yardsticks: they need T = 2, and `socket` or `socket-call` beside others", soft_wrap=True)
         return
-    table = Table(title="T = 2: wall time as a multiple of a raw socket's; median of rounds [95% interval]")
-    for column in ("", "requests", "multiple", "of", "yardstick", ""):
-        table.add_column(column, justify="right" if column in ("multiple", "yardstick") else "left")
+    table = _new_table("T = 2: wall time over a raw socket's, median of rounds [95% interval]")
+    for column in ("requests", "over", "ratio", "yardstick", "within 25%"):
+        table.add_column(column, justify="right" if column in ("ratio", "yardstick") else "left", no_wrap=True)
     for one in yardsticks:
-        payload = "16, ids in lists, pickled" if one["payload"] == LISTS else one["payload"]
-        word = "within 25%" if one["holds"] else f"{one['ratio']['median'] / one['expected']:.2f} times it"
-        row = (one["mechanism"], payload, shown(one["ratio"]), one["to"], f"{one['expected']:g}", word)
-        table.add_row(*row)
+        word = "yes" if one["holds"] else f"no: {one['ratio']['median'] / one['expected']:.2f}"
+        ratio, expected = shown(one["ratio"]), f"{one['expected']:g}"
+        table.add_row(one["mechanism"], one["payload"], one["to"], ratio, expected, word)
     console.print(table)
+    console.print(f"{LISTS}: 16 requests with their ids in Python lists, pickled", soft_wrap=True)

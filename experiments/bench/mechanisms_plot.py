@@ -83,11 +83,19 @@ def _curves(axes: Axes, cells: list[dict[str, Any]], name: str, x: Any) -> None:
         points = sorted((x(cell), _median(cell[name])) for cell in cells if cell["mechanism"] == mechanism)
         if points:
             axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, markersize=5)
-    axes.set_ylabel(f"{_name(name)} per step, microseconds")
+    axes.set_ylabel(f"{_name(name)} per step")
+    axes.yaxis.set_major_formatter(_shown_time)
     axes.grid(alpha=0.25)
     axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+
+
+def _shown_time(microseconds: float, _: int) -> str:
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if microseconds >= size:
+            return f"{microseconds / size:g} {unit}"
+    return f"{microseconds:g} \u00b5s"
 
 
 def _median(rounds: list[Any]) -> float:
