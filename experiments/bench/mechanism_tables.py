@@ -83,8 +83,8 @@ def _show_yardsticks(console: Console, yardsticks: list[dict[str, Any]]) -> None
     if not yardsticks:
         console.print("no yardsticks: they need T = 2, and `socket` or `socket-call` beside others", soft_wrap=True)
         return
-    table = _new_table("T = 2: wall time over a raw socket's, median of rounds [95% interval]")
-    for column in ("requests", "over", "ratio", "yardstick", "within 25%"):
+    table = _new_table("T = 2: wall time over a raw socket's, median of rounds [95% interval]; within 25%?")
+    for column in ("requests", "over", "ratio", "yardstick", "holds"):
         table.add_column(column, justify="right" if column in ("ratio", "yardstick") else "left", no_wrap=True)
     for one in yardsticks:
         word = "yes" if one["holds"] else f"no: {one['ratio']['median'] / one['expected']:.2f}"

@@ -140,21 +140,25 @@ def check_options(options: argparse.Namespace) -> tuple[list[str], list[int]]:
 
 
 def plan_phases(names: list[str], ranks: list[int], repeats: int) -> list[Phase]:
-    """A round in which everything is counted, then `repeats` in which it is timed."""
+    """A round in which everything is counted, then `repeats` in which it is timed.
+
+    All mechanisms with small payloads, then all with large ones: those that are compared are close in time.
+    """
     phases: list[Phase] = []
     sizes_at = next((count for count in ranks if count > 1), None)
     for number in range(1 + repeats):
-        counting = number == 0
         for count in ranks:
-            for name in names:
-                if MECHANISMS[name].receivers(count) == 0:
-                    continue
-                groups = [("msgpack", [*REQUESTS, *(SIZES if count == sizes_at else ())])]
-                if count == CHECKED_RANKS and MECHANISMS[name].carries_lists:
-                    groups.append(("pickle", [LISTS]))
-                for codec, payloads in groups:
-                    blocks = tuple(_block(payload, counting) for payload in payloads)
-                    phases.append(Phase(len(phases), name, count, codec, blocks, counting))
+            groups = [("msgpack", list(REQUESTS))]
+            if count == CHECKED_RANKS:
+                groups.append(("pickle", [LISTS]))
+            if count == sizes_at:
+                groups.append(("msgpack", list(SIZES)))
+            for codec, payloads in groups:
+                blocks = tuple(_block(payload, number == 0) for payload in payloads)
+                for name in names:
+                    mechanism = MECHANISMS[name]
+                    if mechanism.receivers(count) and (payloads != [LISTS] or mechanism.carries_lists):
+                        phases.append(Phase(len(phases), name, count, codec, blocks, number == 0))
     return phases
 
 
