@@ -1,0 +1,94 @@
+"""What `bench mechanisms` prints: counts first, then times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from experiments.bench.compare import shown
+from experiments.bench.mechanism_payloads import LISTS, REQUESTS, SIZES
+
+Cells = dict[tuple[str, str], dict[str, Any]]  # (mechanism, payload) -> cell, of one T
+Measure = Callable[[dict[str, Any]], float]  # us, of a cell
+
+MEASURES: dict[str, Measure] = {
+    "wall": lambda cell: np.median(np.concatenate(cell["wall"])),
+    "p95": lambda cell: np.percentile(np.concatenate(cell["wall"]), 95),
+    "CPU": lambda cell: np.median(cell["cpu"]),
+}
+
+
+def show(result: dict[str, Any]) -> None:
+    console = Console()
+    for ranks in result["ranks"]:
+        cells = {(c["mechanism"], c["payload"]): c for c in result["cells"] if c["ranks"] == ranks}
+        title = f"T = {ranks}: {{}}, for 0, 1 and 16 requests of 512 tokens"
+        console.print(_counts(title.format("counts of a step"), cells))
+        console.print(_times(title.format("microseconds of a step"), cells, list(REQUESTS), MEASURES))
+        sizes = [size for size in SIZES if any(payload == size for _, payload in cells)]
+        for name in MEASURES if sizes else ():
+            title = f"T = {ranks}: {name}, milliseconds of a step, for a request with an image"
+            console.print(_times(title, cells, sizes, {name: MEASURES[name]}, unit=1000))
+    console.print(
+        f"the driver pauses {result['pace_ms']:g} ms after each step; without sending, that costs"
+        f" {result['pause_cpu']:.0f} us of CPU time, which is in every figure of CPU time above",
+        soft_wrap=True,
+    )
+    _show_yardsticks(console, result["yardsticks"])
+    for path in result.get("pictures", []):
+        console.print(f"picture: {path}", soft_wrap=True)
+
+
+def _new_table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
+    table.add_column("", no_wrap=True)
+    return table
+
+
+def _mechanisms(cells: Cells) -> list[str]:
+    return list(dict.fromkeys(name for name, _ in cells))
+
+
+def _counts(title: str, cells: Cells) -> Table:
+    """Encodings and decodings of 16 requests: those of one are as many."""
+    columns = [(name, payload) for name in ("messages", "bytes") for payload in REQUESTS]
+    columns += [("encodings", "16"), ("decodings", "16")]
+    table = _new_table(title)
+    for name, payload in columns:
+        table.add_column(f"{name if payload == '0' or len(name) > 8 else ''}\n{payload}", justify="right")
+    for mechanism in _mechanisms(cells):
+        counts = [cells[mechanism, payload]["counts"][name] for name, payload in columns]
+        table.add_row(mechanism, *(f"{count:.0f}" for count in counts))
+    return table
+
+
+def _times(title: str, cells: Cells, payloads: list[str], measures: dict[str, Measure], unit: float = 1) -> Table:
+    """unit: us"""
+    table = _new_table(title)
+    for payload in payloads:
+        for name in measures:
+            table.add_column(f"{payload}\n{name}" if len(measures) > 1 else payload, justify="right")
+    for mechanism in _mechanisms(cells):
+        values = [measure(cells[mechanism, payload]) / unit for payload in payloads for measure in measures.values()]
+        table.add_row(mechanism, *(f"{value:.0f}" if unit == 1 or value >= 100 else f"{value:.2g}" for value in values))
+    return table
+
+
+def _show_yardsticks(console: Console, yardsticks: list[dict[str, Any]]) -> None:
+    if not yardsticks:
+        console.print("no yardsticks: they need T = 2, and `socket` or `socket-call` beside others", soft_wrap=True)
+        return
+    table = _new_table("T = 2: wall time over a raw socket's, median of rounds [95% interval]; within 25%?")
+    for column in ("requests", "over", "ratio", "yardstick", "holds"):
+        table.add_column(column, justify="right" if column in ("ratio", "yardstick") else "left", no_wrap=True)
+    for one in yardsticks:
+        word = "yes" if one["holds"] else f"no: {one['ratio']['median'] / one['expected']:.2f}"
+        ratio, expected = shown(one["ratio"]), f"{one['expected']:g}"
+        table.add_row(one["mechanism"], one["payload"], one["to"], ratio, expected, word)
+    console.print(table)
+    console.print(f"{LISTS}: 16 requests with their ids in Python lists, pickled", soft_wrap=True)

@@ -1,0 +1,247 @@
+"""`bench mechanisms`: what it costs to bring a list of requests from one process to every rank, by each mechanism.
+
+One step: the driver has a Python list of messages, and then every rank has that list as Python objects. Where ranks
+are called and answer (rpyc, socket-call), the driver stands beside T ranks, and a step ends when rank 0's answer is
+back. Elsewhere the driver is rank 0 and sends to the T-1 others; so at T=1 there are only calls.
+
+    rpyc-reference, rpyc-value            the calls of stage rpyc, with --constants era and level
+    gloo-list, gloo-buffer, gloo-msgpack  the broadcasts of 0.2.0, of 0.4.0, and of --constants level
+    zmq-ipc, zmq-tcp                      the channels between processes: level (msgpack), and 0.2.0 (TCP, pickle)
+    queue, pipe, socket, socket-call, shm plain library calls, with msgpack
+
+    wall   from the driver's handing over to the last rank's having the list, on the clock that all processes share
+    CPU    user and system time of all processes per step, as the system counts it, the pause in it
+    counts messages, bytes, encodings and decodings per step, of all processes; bytes without gloo's and ZMQ's headers
+
+Payloads are 0, 1 and 16 requests of 512 token ids, and at the smallest T above 1 also a request with an image of 1 KiB
+to 16 MiB of random bytes. The driver sleeps 1 ms after each step: mechanisms that spin burn CPU meanwhile. Each
+mechanism is opened, warmed, measured and closed alone; all of them in turn make a round. Python's garbage collector
+runs between them only.
+
+As a denominator the bench is itself checked, at T=2: wall times as multiples of a raw unix socket's in the same round
+(calls: of a socket's with an answer) must be within 25% of those measured before with other programs, on a virtual
+machine with 2 cores of an AMD EPYC (Zen 4). There the 16 requests held their ids in Python lists and were pickled, so
+that is a payload of its own here, `16 lists`. The ratios of 0 requests need a quiet
+machine: the socket's step, 13 us there, took 24 to 39 us on a busy one, so that they came out lower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.args import EngineArgs
+from common.processes import ProcessFailed, Supervisor
+from common.ranks import rank_env
+from common.run_folder import create_run_folder, remove_run_folder
+from evolution.environment import environment
+from experiments.bench.compare import pairwise_ratio
+from experiments.bench.mechanism_base import Mechanism
+from experiments.bench.mechanism_payloads import LISTS, REQUESTS, SIZES, nominal_bytes, warm_and_timed
+from experiments.bench.mechanism_plain import Pipe, Queue, SharedMemory, UnixSocket, UnixSocketCall
+from experiments.bench.mechanism_ranks import PACE, Block, Board, Job, Phase, Sample
+from experiments.bench.mechanism_stages import (
+    GlooBuffer,
+    GlooList,
+    GlooMsgpack,
+    RpycReference,
+    RpycValue,
+    ZmqIpc,
+    ZmqTcp,
+)
+from experiments.bench.mechanism_tables import show
+
+__all__ = ["add_arguments", "run", "show"]
+
+CALLS = (RpycReference, RpycValue, UnixSocketCall)
+HOPS = (GlooList, GlooBuffer, GlooMsgpack, ZmqIpc, ZmqTcp, Queue, Pipe, UnixSocket, SharedMemory)
+MECHANISMS: dict[str, type[Mechanism]] = {one.name: one for one in (*CALLS, *HOPS)}
+RANKS, MOST_RANKS = "1,2,4,8", 16
+CHECKED_RANKS = 2
+# (mechanism, to which, payload) -> its wall time over the other's, each from medians of one run of other programs.
+# rpyc-value: there the ranks were waited for one after the other, without an event loop.
+YARDSTICKS = {
+    ("rpyc-reference", "socket-call", "0"): 22.0,
+    ("rpyc-reference", "socket-call", LISTS): 5.2,
+    ("rpyc-value", "socket-call", "0"): 3.7,
+    ("gloo-list", "socket", "0"): 9.4,
+    ("gloo-list", "socket", LISTS): 8.0,
+    ("gloo-buffer", "socket", "0"): 9.0,
+    ("gloo-buffer", "socket", LISTS): 2.4,
+    ("zmq-ipc", "socket", "0"): 2.8,
+    ("zmq-ipc", "socket", LISTS): 1.06,
+    ("zmq-tcp", "socket", "0"): 3.7,
+    ("zmq-tcp", "socket", LISTS): 1.08,
+    ("queue", "socket", "0"): 2.8,
+    ("queue", "socket", LISTS): 1.08,
+    ("pipe", "socket", "0"): 1.46,
+    ("pipe", "socket", LISTS): 1.0,
+    ("shm", "socket", "0"): 1.15,
+    ("shm", "socket", LISTS): 1.03,
+}
+TOLERANCE = 1.25
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", default=RANKS, help=f"values of T, default: {RANKS}")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds (default: 5)")
+    parser.add_argument("--mechanisms", default=",".join(MECHANISMS), help="names as above; default: all")
+    parser.add_argument("--out", metavar="DIR", help="write mechanisms.png and mechanisms.svg there")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    names, ranks = check_options(options)
+    phases = plan_phases(names, ranks, options.repeats)
+    seconds = expected_seconds(phases)
+    print(f"{len(names)} mechanisms, T = {options.ranks}, {options.repeats} rounds: about {seconds:.0f} s", flush=True)
+    samples, pause = measure(names, phases, timeout=60 + 10 * seconds)
+    result = {
+        "bench": "mechanisms",
+        "unit": "us per step",
+        "pace_ms": PACE * 1000,
+        "pause_cpu": pause,
+        "repeats": options.repeats,
+        "ranks": ranks,
+        "what": {name: MECHANISMS[name].what for name in names},
+        "cells": collect(samples),
+    }
+    result["yardsticks"] = judge(result["cells"])
+    result["holds"] = all(one["holds"] for one in result["yardsticks"])
+    if options.out:
+        from experiments.bench.mechanisms_plot import draw
+
+        result["pictures"] = draw(result, Path(options.out))
+    return {**result, "environment": environment(EngineArgs())}
+
+
+def check_options(options: argparse.Namespace) -> tuple[list[str], list[int]]:
+    """Names of mechanisms, values of T. ValueError of one line."""
+    if options.repeats < 1:
+        raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
+    try:
+        ranks = sorted({int(word) for word in options.ranks.split(",")})
+    except ValueError:
+        ranks = []
+    if not ranks or not 1 <= ranks[0] <= ranks[-1] <= MOST_RANKS:
+        raise ValueError(f"--ranks {options.ranks!r}: expected numbers from 1 to {MOST_RANKS}, as in {RANKS}")
+    names = list(dict.fromkeys(options.mechanisms.split(",")))
+    for name in names:
+        if name not in MECHANISMS:
+            raise ValueError(f"--mechanisms: there is no {name!r}; there are {', '.join(MECHANISMS)}")
+    if ranks == [1] and not any(MECHANISMS[name].answers for name in names):
+        raise ValueError(f"--ranks 1: {', '.join(names)} would have nobody to send to; add a larger number")
+    return names, ranks
+
+
+# ---------------------------------------------------------------------- measuring
+
+
+def plan_phases(names: list[str], ranks: list[int], repeats: int) -> list[Phase]:
+    """A round in which everything is counted, then `repeats` in which it is timed.
+
+    All mechanisms with small payloads, then all with large ones: those that are compared are close in time.
+    """
+    phases: list[Phase] = []
+    sizes_at = next((count for count in ranks if count > 1), None)
+    for number in range(1 + repeats):
+        for count in ranks:
+            groups = [("msgpack", list(REQUESTS))]
+            if count == CHECKED_RANKS:
+                groups.append(("pickle", [LISTS]))
+            if count == sizes_at:
+                groups.append(("msgpack", list(SIZES)))
+            for codec, payloads in groups:
+                blocks = tuple(_block(payload, number == 0) for payload in payloads)
+                for name in names:
+                    mechanism = MECHANISMS[name]
+                    if mechanism.receivers(count) and (payloads != [LISTS] or mechanism.carries_lists):
+                        phases.append(Phase(len(phases), name, count, codec, blocks, number == 0))
+    return phases
+
+
+def _block(payload: str, counting: bool) -> Block:
+    return Block(payload, 1, 2) if counting else Block(payload, *warm_and_timed(payload))
+
+
+def expected_seconds(phases: list[Phase]) -> float:
+    """From the seconds that a start, an opening, a step and a MiB take on two cores of this decade."""
+    total = 2.0 + 1.0 * max(phase.ranks for phase in phases)
+    for phase in phases:
+        mechanism = MECHANISMS[phase.mechanism]
+        total += 0.05 + 0.02 * phase.ranks
+        for block in phase.blocks:
+            mib = nominal_bytes(block.payload) / (1 << 20)
+            per_receiver = 0.0002 + mib * mechanism.seconds_per_mib
+            total += block.steps * (1.2 * PACE + mechanism.receivers(phase.ranks) * per_receiver)
+    return total
+
+
+def measure(names: list[str], phases: list[Phase], timeout: float) -> tuple[list[Sample], float]:
+    """All samples, and the CPU time of a step that sends nothing. SystemExit of one line when a process dies."""
+    most = max(MECHANISMS[phase.mechanism].receivers(phase.ranks) for phase in phases)
+    env = rank_env(EngineArgs(tp_size=max(phase.ranks for phase in phases)))
+    folder = create_run_folder()
+    supervisor = Supervisor(lambda failure: None)
+    try:
+        job = Job(
+            str(folder),
+            {name: MECHANISMS[name](most) for name in names},
+            phases,
+            Board(most, max(phase.place("").steps for phase in phases), max(len(phase.blocks) for phase in phases)),
+            [multiprocessing.Pipe(duplex=False) for _ in range(most)],
+        )
+        supervisor.start("bench driver", "experiments.bench.mechanism_ranks:run_driver", {"job": job}, env)
+        for index in range(most):
+            target = "experiments.bench.mechanism_ranks:run_receiver"
+            supervisor.start(f"bench receiver {index}", target, {"job": job, "index": index}, env)
+        info = supervisor.wait_ready(timeout)[0].info
+    except ProcessFailed as error:
+        said = str(error.failure).removesuffix(" before it was ready")  # they are called ready when they have finished
+        raise SystemExit(f"bench mechanisms: {said}") from None
+    except TimeoutError as error:
+        raise SystemExit(f"bench mechanisms: {error}") from None
+    finally:
+        supervisor.kill()
+        remove_run_folder(folder)
+    return info["samples"], info["pause_cpu"]
+
+
+# ---------------------------------------------------------------------- judging
+
+
+def collect(samples: list[Sample]) -> list[dict[str, Any]]:
+    """One cell for each mechanism, T and payload: wall [rounds][steps], cpu [rounds], counts."""
+    cells: dict[tuple, dict[str, Any]] = {}
+    for one in samples:
+        key = one.mechanism, one.ranks, one.payload
+        if one.counting:
+            names = ("messages", "bytes", "encodings", "decodings")
+            cells[key] = dict(zip(("mechanism", "ranks", "payload"), key, strict=True))
+            cells[key] |= {"counts": dict(zip(names, one.counts, strict=True)), "wall": [], "cpu": []}
+        else:
+            cells[key]["wall"].append(one.wall)
+            cells[key]["cpu"].append(one.cpu)
+    return list(cells.values())
+
+
+def judge(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The yardsticks of which both sides were measured; the ratio is that of the medians of each round."""
+    medians = {
+        (cell["mechanism"], cell["payload"]): np.median(cell["wall"], axis=1).tolist()
+        for cell in cells
+        if cell["ranks"] == CHECKED_RANKS
+    }
+    judged = []
+    for (mechanism, base, payload), expected in YARDSTICKS.items():
+        above, below = medians.get((mechanism, payload)), medians.get((base, payload))
+        if above is None or below is None:
+            continue
+        ratio = pairwise_ratio(above, below)
+        holds = 1 / TOLERANCE <= ratio["median"] / expected <= TOLERANCE
+        judged.append({"mechanism": mechanism, "to": base, "payload": payload, "expected": expected, "holds": holds})
+        judged[-1]["ratio"] = ratio
+    return judged

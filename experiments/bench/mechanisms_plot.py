@@ -1,0 +1,111 @@
+"""The picture of `bench mechanisms`: cost against the size of a message, and against the number of ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("agg")
+from matplotlib import pyplot as plt  # noqa: E402, the backend must be chosen first
+from matplotlib.axes import Axes  # noqa: E402
+
+from experiments.bench.mechanism_payloads import SIZES  # noqa: E402
+
+# A colour for each family; within a family the older has the longer dashes, and each its marker.
+STYLES = {
+    "rpyc-reference": ("#d55e00", "--", "o"),
+    "rpyc-value": ("#d55e00", "-", "o"),
+    "gloo-list": ("#0072b2", "--", "s"),
+    "gloo-buffer": ("#0072b2", ":", "s"),
+    "gloo-msgpack": ("#0072b2", "-", "s"),
+    "zmq-tcp": ("#009e73", "--", "^"),
+    "zmq-ipc": ("#009e73", "-", "^"),
+    "queue": ("#cc79a7", "--", "v"),
+    "pipe": ("#cc79a7", "-", "v"),
+    "socket-call": ("#666666", "--", "D"),
+    "socket": ("#666666", "-", "D"),
+    "shm": ("#000000", "-", "*"),
+}
+EXPLANATION = """One step: the driver has a list of requests,
+then every rank has it as Python objects.
+
+rpyc and socket-call: the driver stands beside
+T ranks, and waits for rank 0's answer.
+The others: the driver is rank 0, and sends to
+the T-1 others; so they have nothing at T = 1.
+
+Wall time: handing over until the last rank has
+the list (or the answer is back); median.
+CPU time: user and system, of all processes,
+with a pause of 1 ms after each step, in which
+gloo's threads may spin."""
+
+
+def draw(result: dict[str, Any], folder: Path) -> list[str]:
+    """Write mechanisms.png and mechanisms.svg; returns their paths."""
+    figure, grid = plt.subplots(2, 3, figsize=(17, 10), layout="constrained", width_ratios=(3, 3, 1.6))
+    sized = [cell for cell in result["cells"] if cell["payload"] in SIZES]
+    several = [cell for cell in result["cells"] if cell["payload"] == "16"]
+    at = f", T = {sized[0]['ranks']}" if sized else ""
+    for axes, name in zip(grid[0], ("wall", "cpu"), strict=False):
+        _curves(axes, sized, name, lambda cell: SIZES[cell["payload"]])
+        axes.set_title(f"A request with an image, {_name(name)}{at}", loc="left", fontweight="bold")
+        axes.set_xlabel("bytes of the image")
+        axes.set_xticks(list(SIZES.values()), list(SIZES))
+    for axes, name in zip(grid[1], ("wall", "cpu"), strict=False):
+        _curves(axes, several, name, lambda cell: cell["ranks"])
+        axes.set_title(f"16 requests of 512 tokens, {_name(name)}", loc="left", fontweight="bold")
+        axes.set_xlabel("T, number of ranks")
+        axes.set_xticks(result["ranks"], [str(count) for count in result["ranks"]])
+    _legend(grid[0, 2], result["what"])
+    grid[1, 2].axis("off")
+    grid[1, 2].annotate(EXPLANATION, (0, 1), xycoords="axes fraction", va="top", fontsize=10, linespacing=1.4)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / "mechanisms.png", folder / "mechanisms.svg"]
+    plt.rcParams["svg.hashsalt"] = "mechanisms"  # the same samples give the same file
+    for path in paths:
+        figure.savefig(path, dpi=100, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+    return [str(path) for path in paths]
+
+
+def _name(name: str) -> str:
+    return "wall time" if name == "wall" else "CPU time of all processes"
+
+
+def _curves(axes: Axes, cells: list[dict[str, Any]], name: str, x: Any) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    for mechanism, (colour, line, marker) in STYLES.items():
+        points = sorted((x(cell), _median(cell[name])) for cell in cells if cell["mechanism"] == mechanism)
+        if points:
+            axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, markersize=5)
+    axes.set_ylabel(f"{_name(name)} per step")
+    axes.yaxis.set_major_formatter(_shown_time)
+    axes.grid(alpha=0.25)
+    axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _shown_time(microseconds: float, _: int) -> str:
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if microseconds >= size:
+            return f"{microseconds / size:g} {unit}"
+    return f"{microseconds:g} \u00b5s"
+
+
+def _median(rounds: list[Any]) -> float:
+    """Of all steps (wall: lists of them), or of the rounds' means (CPU)."""
+    return float(np.median(np.concatenate([np.atleast_1d(one) for one in rounds])))
+
+
+def _legend(axes: Axes, what: dict[str, str]) -> None:
+    axes.axis("off")
+    for name, (colour, line, marker) in STYLES.items():
+        if name in what:
+            axes.plot([], [], color=colour, linestyle=line, marker=marker, markersize=5, label=name)
+    axes.legend(loc="upper left", frameon=False, fontsize=10, handlelength=3.5, title="mechanism", alignment="left")
