@@ -10,6 +10,7 @@ import pytest
 
 from evolution import Engine, EngineError
 from evolution.stages import supports
+from tests.conftest import descendants
 from tests.helpers.reference import Reference
 from tests.helpers.workloads import mixed
 
@@ -34,7 +35,7 @@ def expected_tokens():
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "tp{}-dp{}-{}".format(*shape))
-def test_tokens_are_the_same_in_every_shape(stage, shape, expected_tokens, nothing_left_behind):
+def test_tokens_are_the_same_in_every_shape(stage, shape, expected_tokens):
     tp, dp, scheduling = shape
     for needed, wanted in (("dp", dp > 1), ("rank0", scheduling == "rank0")):
         if wanted and needed not in supports(stage):
@@ -55,7 +56,7 @@ def test_tokens_are_the_same_in_every_shape(stage, shape, expected_tokens, nothi
         assert replica["sim_predicted_seconds"] > 0
 
 
-def test_a_killed_rank_is_named_and_ends_every_call(nothing_left_behind):
+def test_a_killed_rank_is_named_and_ends_every_call():
     """The other one is blocked where they meet."""
     with pytest.raises(EngineError) as caught, Engine(stage="peer", tp_size=2, **SETTINGS) as engine:
         params = {"max_new_tokens": 1500}
@@ -67,4 +68,5 @@ def test_a_killed_rank_is_named_and_ends_every_call(nothing_left_behind):
         for _ in stream.results():
             pass
     assert time.monotonic() - began < 2
+    assert descendants() == set()
     assert f"{victim.name} (pid {victim.pid}) was killed by SIGKILL" in str(caught.value)
