@@ -13,6 +13,7 @@ account of the control plane can leave it out.
 
 from __future__ import annotations
 
+import ctypes
 import time
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 # A launch time and a CPU time, both in ns and below 2**63, travel as one int.
 CPU_BITS = 63
+PR_SET_TIMERSLACK = 29
 
 
 class SimRunner:
@@ -42,6 +44,9 @@ class SimRunner:
         launch_us: float = 0.0,
     ) -> None:
         """token_ids: those that may come out. launch_us: CPU time that launching a forward burns, before it begins."""
+        # By default the kernel may wake a thread 50 us late, to wake several at once. The threads that this one starts
+        # inherit it: rpyc serves in one of them.
+        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
         self._tp = tp
         self._roofline = Roofline(profile, tp.size)
         self._token_ids = np.array(token_ids, dtype=np.int32)
