@@ -66,6 +66,7 @@ class SimProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hop_latency         seconds of each step around the ring
     fixed_seconds       of each forward, whatever is in it
     token_seconds       of each token that a forward computes, beside the matrix multiplications
+    key_seconds         of each pair of a token and one that it attends to, beside reading and multiplying them
     """
 
     device: str
@@ -79,6 +80,7 @@ class SimProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: SimModel
     fixed_seconds: Seconds = 0.0
     token_seconds: Seconds = 0.0
+    key_seconds: Seconds = 0.0
 
 
 # https://huggingface.co/meta-llama/Meta-Llama-3-8B/blob/main/config.json

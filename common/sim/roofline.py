@@ -60,7 +60,8 @@ class Roofline:
             keys * 2 * self._kv_width * self._bytes / profile.memory_bandwidth,
             4 * pairs * self._query_width / profile.flops,
         )
-        total = profile.model.num_layers * layer + profile.fixed_seconds + tokens * profile.token_seconds
+        total = profile.model.num_layers * layer
+        total += profile.fixed_seconds + tokens * profile.token_seconds + pairs * profile.key_seconds
         if sampled:
             total += self._multiply(self._head_weights, sampled)
         return total + self._collectives(tokens, sampled)

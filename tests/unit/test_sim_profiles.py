@@ -12,6 +12,8 @@ from common.sim.profiles import DEFAULT_PROFILE, PROFILES, kv_tokens, load_profi
 
 WHOLE = msgspec.to_builtins(PROFILES[DEFAULT_PROFILE])
 
+LAST = ("fixed_seconds", "token_seconds", "key_seconds")
+
 
 def written(tmp_path, values) -> str:
     path = tmp_path / "mine.json"
@@ -31,10 +33,10 @@ def test_a_file_holds_the_same_profile(tmp_path):
     assert load_profile(written(tmp_path, WHOLE)) == PROFILES[DEFAULT_PROFILE]
 
 
-def test_the_last_two_fields_may_be_left_out(tmp_path):
-    given = {name: value for name, value in WHOLE.items() if name not in ("fixed_seconds", "token_seconds")}
+def test_the_last_three_fields_may_be_left_out(tmp_path):
+    given = {name: value for name, value in WHOLE.items() if name not in LAST}
     profile = load_profile(written(tmp_path, given))
-    assert (profile.fixed_seconds, profile.token_seconds) == (0, 0)
+    assert [getattr(profile, name) for name in LAST] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from common.batch import PrefillSeq, RowSampling
@@ -69,3 +70,9 @@ def test_two_ranks_halve_the_work_and_pay_for_collectives():
 def test_a_model_that_the_ranks_cannot_share_is_refused():
     with pytest.raises(ValueError, match="Llama-3-8B cannot run at TP 3"):
         Roofline(LLAMA, 3)
+
+
+def test_what_a_profile_adds_to_the_roofline():
+    added = msgspec.structs.replace(LLAMA, fixed_seconds=0.5, token_seconds=0.01, key_seconds=0.001)
+    plain, longer = Roofline(LLAMA, 2).decode_seconds(8, 100), Roofline(added, 2).decode_seconds(8, 100)
+    assert longer - plain == pytest.approx(0.5 + 8 * 0.01 + 100 * 0.001)
