@@ -56,13 +56,13 @@ def test_tokens_are_the_same_in_every_shape(stage, shape, expected_tokens):
         assert replica["sim_predicted_seconds"] > 0
 
 
-def test_a_killed_rank_is_named_and_ends_every_call():
+def test_a_killed_rank_is_named_and_ends_every_call(stage):
     """The other one is blocked where they meet."""
-    with pytest.raises(EngineError) as caught, Engine(stage="peer", tp_size=2, **SETTINGS) as engine:
+    with pytest.raises(EngineError) as caught, Engine(stage=stage, tp_size=2, **SETTINGS) as engine:
         params = {"max_new_tokens": 1500}
         (stream,) = engine.submit(engine.make_requests(input_ids=[[1, 2, 3]], sampling_params=params, stream=True)[1])
         next(stream.results())
-        victim = engine.processes[-1]
+        victim = [node for report in engine.processes for node in report.walk()][-1]
         began = time.monotonic()
         os.kill(victim.pid, signal.SIGKILL)
         for _ in stream.results():
