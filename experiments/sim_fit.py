@@ -7,6 +7,8 @@ bandwidth, flops, a time per token and one per key, and writes the profile. Then
 and for 3, 6 and 12 rows with 200 tokens, beside what was measured: the fastest of a point's steps, since other load
 only adds. Prefills play no part in the fit, nor do collectives: for those the profile has a rendezvous through shared
 memory as `common.parallel.collectives` states it.
+
+It wants a quiet machine. With three to five other processes on each core the fastest step is itself a disturbed one.
 """
 
 from __future__ import annotations
