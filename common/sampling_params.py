@@ -34,7 +34,7 @@ MAX_TOP_LOGPROBS = 100
 # Fields of SGLang that this engine does not have, and the value that asks for nothing.
 NEUTRAL: dict[str, Any] = {"dtype": None, "no_stop_trim": False}
 # Those that constrain the output to a grammar.
-GRAMMARS = ("regex", "json_schema", "ebnf", "structural_tag")
+GRAMMARS = ("regex", "json", "json_schema", "ebnf", "structural_tag")
 DEFAULTS: dict[str, Any] = {**msgspec.structs.asdict(SamplingParams()), "n": 1, "spaces_between_special_tokens": True}
 
 

@@ -102,8 +102,13 @@ class Engine:
             launch(self.args, endpoints, self._supervisor)
             self.start_times["launched"] = time.monotonic()
             self.processes = self._supervisor.wait_ready()
+            if len(self.processes) == 1:
+                raise EngineError(f"the engine could not start: stage {self.args.stage!r} started no process")
             self._requests = Sender(self._zmq, endpoints.requests, meanwhile=self._supervisor.raise_failure)
         except ProcessFailed as error:
+            self._abandon_start()
+            raise EngineError(f"the engine could not start: {error}") from None
+        except TimeoutError as error:
             self._abandon_start()
             raise EngineError(f"the engine could not start: {error}") from None
         except BaseException:

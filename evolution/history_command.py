@@ -32,10 +32,10 @@ def history_command(options: argparse.Namespace) -> int:
 def eras_table(stage: str, versions: list[Any]) -> Table:
     """A row for each constant, a column for each version; what differs from level stands out."""
     table = Table(title=f"{stage}: constants", title_justify="left", show_lines=True)
-    table.add_column("constant")
+    table.add_column("constant", overflow="fold")
     for constants in versions:
-        table.add_column(constants.version)
-    table.add_column("what it does")
+        table.add_column(constants.version, overflow="fold")
+    table.add_column("what it does", overflow="fold", ratio=1)
     for rows in zip(*(explained(constants) for constants in versions), strict=True):
         name, level, what = rows[0]
         values = [show(value) if value == level else f"[bold]{show(value)}[/bold]" for _, value, _ in rows]

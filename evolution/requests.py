@@ -40,8 +40,8 @@ class RequestMaker:
         """Whether a single result is due (one prompt, n 1), and the requests, still without ids: for each prompt its n
         together.
 
-        The first of a prompt's requests has the `seed` that it brings, or --random-seed plus the prompt's index in the
-        call; the others of its n count up from there.
+        The first of a prompt's requests has the `seed` that it brings, and the others of its n count up from there.
+        Without a `seed`, a request's is --random-seed plus its index in the call: no two of a call are the same.
         """
         if (prompt is None) == (input_ids is None):
             raise ValueError("give either a prompt or input_ids")
@@ -55,7 +55,7 @@ class RequestMaker:
         for index, ids in enumerate(token_lists):
             check_token_ids(ids, self.config.vocab_size)
             logprobs = make_logprob_params(wanted[index], starts[index], tops[index], len(ids))
-            for sampling in make_sampling_params(params[index], self.args.random_seed + index):
+            for sampling in make_sampling_params(params[index], self.args.random_seed + len(requests)):
                 if self.args.device == "sim":
                     _refuse_what_needs_logits(sampling, logprobs)
                 self._check_vocabulary(sampling, logprobs)

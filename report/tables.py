@@ -53,10 +53,15 @@ def latency_table(results: list[RunResult]) -> Table:
         table.add_column(result.args.stage, justify="right")
     for name in ("ttft", "itl", "tpot", "e2e"):
         table.add_row(name.upper(), *(_percentiles(getattr(result.samples, name)) for result in results))
-    table.add_row("longest ITL", *(f"{max(result.samples.itl, default=0) * 1e3:.0f}" for result in results))
+    table.add_row("gap between chunks", *(_percentiles(_chunk_gaps(result)) for result in results))
+    table.add_row("longest gap", *(f"{max(_chunk_gaps(result), default=0) * 1e3:.0f}" for result in results))
     table.add_row("output tokens/s", *(_throughput(result) for result in results))
     table.add_row("start, s", *(f"{result.startup_seconds:.2f}" for result in results))
     return table
+
+
+def _chunk_gaps(result: RunResult) -> list[float]:
+    return [gap for gaps in result.samples.chunk_gaps for gap in gaps]
 
 
 def cpu_table(results: list[RunResult]) -> Table:

@@ -38,8 +38,23 @@ def run_folders() -> set[str]:
 
 
 def names_left_on_disk() -> set[str]:
-    """Run folders and shared memory by name."""
-    return run_folders() | {str(path) for path in Path("/dev/shm").iterdir()}
+    """Run folders, and shared memory by name that no process of somebody else's uses."""
+    ours = {os.getpid(), *descendants()}
+    others = {
+        line.split(" ", 5)[-1].strip()
+        for process in psutil.process_iter()
+        if process.pid not in ours
+        for line in _maps(process.pid)
+        if "/dev/shm/" in line
+    }
+    return run_folders() | {str(path) for path in Path("/dev/shm").iterdir()} - others
+
+
+def _maps(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:  # it has ended, or is another user's
+        return []
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -225,7 +225,7 @@ def plan_heads(config: ModelConfig, tp_size: int) -> HeadLayout:
         working = [str(size) for size in range(1, LISTED_TP_SIZES + 1) if not _why_not(config, size)]
         raise ValueError(
             f"{config.path.name} cannot run at TP {tp_size}: {reason};"
-            f" of 1 to {LISTED_TP_SIZES}, TP {', '.join(working)} works"
+            f" of 1 to {LISTED_TP_SIZES}, what works is TP {', '.join(working)}"
         )
     group_size = config.num_heads // config.num_kv_heads
     padded = _padded(config.num_kv_heads, tp_size)

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from experiments.bench import planning
+from experiments.bench import planning, planning_turns
 from experiments.bench.planning_plot import draw
 
 SIZES = planning.Sizes(running=(2, 3, 5), waiting=(0, 2, 3), running_meanwhile=3, waiting_meanwhile=2)
@@ -42,26 +42,26 @@ def test_every_point_of_every_curve_is_measured_once_a_repeat(tmp_path):
 
 
 def test_a_load_holds_what_it_says_and_keeps_it():
-    load = planning.Load("lpm", running=3, waiting=4)
-    for sample in (planning.sample_decode, planning.sample_admission, planning.sample_decode):
+    load = planning_turns.Load("lpm", running=3, waiting=4)
+    for sample in (planning_turns.sample_decode, planning_turns.sample_admission, planning_turns.sample_decode):
         sample(load)
         assert (load.scheduler.running_count, load.scheduler.waiting_count) == (3, 4)
 
 
 def test_a_turn_of_another_kind_is_not_measured_silently():
-    load = planning.Load("fcfs", running=3, waiting=0)
+    load = planning_turns.Load("fcfs", running=3, waiting=0)
     load.scheduler.abort(load.entered[0])
     with pytest.raises(AssertionError, match="a decode turn of all that run"):
-        planning.sample_decode(load)
+        planning_turns.sample_decode(load)
 
 
 def test_the_order_is_timed_only_meanwhile():
-    before = planning.scheduler_module.order_waiting
-    with planning.timed_order() as ordering:
-        assert planning.scheduler_module.order_waiting is not before
-        planning.scheduler_module.order_waiting([], "fcfs", None, random.Random(0))
+    before = planning_turns.scheduler_module.order_waiting
+    with planning_turns.timed_order() as ordering:
+        assert planning_turns.scheduler_module.order_waiting is not before
+        planning_turns.scheduler_module.order_waiting([], "fcfs", None, random.Random(0))
     assert ordering.microseconds > 0
-    assert planning.scheduler_module.order_waiting is before
+    assert planning_turns.scheduler_module.order_waiting is before
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0, 2.0])

@@ -267,7 +267,7 @@ def test_refused_layouts_say_what_works(model: dict[str, int], tp_size: int, rea
     message = one_line(error)
     assert f"TP {tp_size}:" in message
     assert reason in message
-    assert message.endswith(f"TP {working} works")
+    assert message.endswith(f"what works is TP {working}")
 
 
 @settings(deadline=None)

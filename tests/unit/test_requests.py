@@ -27,6 +27,8 @@ def test_each_prompts_requests_stand_together(maker: RequestMaker) -> None:
     assert [unpack_ids(request.input_ids).tolist() for request in requests] == [[1], [1], [2], [2], [2]]
     seed = maker.args.random_seed
     assert [request.sampling.seed for request in requests] == [seed, seed + 1, 5, 6, 7]
+    _, requests = maker(input_ids=[[1], [1]], sampling_params={"n": 2})
+    assert [request.sampling.seed for request in requests] == [seed, seed + 1, seed + 2, seed + 3]
     assert maker(input_ids=[1])[0]
     assert not maker(input_ids=[1], sampling_params={"n": 2})[0], "two results of one prompt are a list"
 
