@@ -19,7 +19,12 @@ def arg(default: Any, help: str, *, aliases: tuple[str, ...] = (), choices: tupl
 @dataclass(frozen=True)
 class EngineArgs:
     stage: str = arg("peer", "process model: rpyc, broadcast, peer, all three (all), or package.module:launch")
-    model_path: str = arg("smollm2", "smollm2, tiny, a Hugging Face folder, or a GGUF file", aliases=("--model",))
+    model_path: str | None = arg(
+        None,
+        "smollm2 (the default), tiny, a Hugging Face folder, or a GGUF file; sim (default: tiny) takes only its"
+        " tokenizer, vocabulary and context length",
+        aliases=("--model",),
+    )
     tp_size: int = arg(1, "tensor-parallel ranks per replica", aliases=("--tensor-parallel-size", "--tp"))
     dp_size: int = arg(1, "data-parallel replicas", aliases=("--data-parallel-size", "--dp"))
     scheduling: str | None = arg(
@@ -37,9 +42,23 @@ class EngineArgs:
         "with nothing to do: block until a message comes, or spin; default: block, era: spin",
         choices=("block", "spin"),
     )
-    device: str = arg("cpu", "where the forward runs", choices=("cpu", "cuda"))
+    device: str = arg(
+        "cpu",
+        "where the forward runs; sim: no model, a forward is a wait of the predicted length, and tokens are hashes",
+        choices=("cpu", "cuda", "sim"),
+    )
+    sim_profile: str | None = arg(
+        None,
+        "the GPU and model that sim predicts: h100-qwen3-0.6b (the default), h100-llama3-8b, a100-qwen3-0.6b,"
+        " a100-llama3-8b, or a .json file",
+    )
+    sim_launch_us: float | None = arg(
+        None, "on sim, CPU time in us that launching a forward burns on each rank (default: 0)"
+    )
     dtype: str = arg(
-        "float32", "weights and KV cache, and activations where a CPU can", choices=("float32", "bfloat16")
+        "float32",
+        "weights and KV cache, and activations where a CPU can; on sim the profile's",
+        choices=("float32", "bfloat16"),
     )
     collectives: str = arg("shm", "tensor-parallel collectives of the forward on cpu", choices=("shm", "gloo"))
     load_balance_method: str = arg(

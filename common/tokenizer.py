@@ -37,6 +37,11 @@ class Tokenizer:
         """Added tokens included."""
         return self._backend.get_vocab_size(with_added_tokens=True)
 
+    def plain_ids(self) -> list[int]:
+        """The ids of all tokens but special ones, ascending."""
+        special = {id for id, token in self._backend.get_added_tokens_decoder().items() if token.special}
+        return sorted(set(self._backend.get_vocab(with_added_tokens=True).values()) - special)
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids; special tokens written out in the text become their ids. `add_special_tokens`: those the model
         wants around every text, such as BOS; not for text of `apply_chat_template`, which has them.

@@ -1,8 +1,8 @@
-"""One rank's engine: the scheduler that plans and the model runner that executes, behind a few calls.
+"""One rank's engine: the scheduler that plans and the runner that executes, behind a few calls.
 
 ```
  plan(messages) -> plan      take the requests in, decide what to run         Scheduler, pure CPU
- execute(plan)  -> sampled   one forward, one sample                          ModelRunner, all ranks together
+ execute(plan)  -> sampled   one forward, one sample           ModelRunner or SimRunner, all ranks together
  commit(plan, sampled)       append, finish, cache; outputs wait in `output()`
  plan_further() -> plan      the next decode step of the same turn, where a turn has several (`common.turn`)
  step(messages) -> output    all of them
@@ -41,6 +41,8 @@ from common.parallel.group import GroupSpec, join
 from common.ranks import threads_per_rank
 from common.runner import ModelRunner
 from common.scheduler import Scheduler, SchedulerConfig
+from common.sim.profiles import load_profile
+from common.sim.runner import SimRunner
 from common.tokenizer import Tokenizer
 from common.turn import ONE_STEP, TurnRules
 
@@ -58,28 +60,17 @@ class Worker:
     def __init__(
         self, args: EngineArgs, replica: int, rank: int, group: GroupSpec | None, rules: TurnRules = ONE_STEP
     ) -> None:
-        """Loads the model shard of `rank` and meets the other ranks of `group` (None: a single rank).
+        """Loads the model shard of `rank` (not on sim) and meets the other ranks of `group` (None: a single rank).
 
         `rules` without their stream interval, which `args` has.
         """
         self.replica = replica
         self.rank = rank
-        torch.set_num_threads(threads_per_rank(args))
         config = load_config(args.model_path)
         self.tp = join(group, rank)
         # The budget is the minimum over the ranks, so that all of them admit and retract alike.
         total = min(self.tp.all_gather_ints(args.max_total_tokens))
-        self.runner = ModelRunner(
-            config,
-            self.tp,
-            max_running_requests=args.max_running_requests,
-            context_length=args.context_length,
-            max_total_tokens=total,
-            dtype=args.dtype,
-            device=args.device,
-            packed=not args.disable_packed_linear,
-            graphs=not args.disable_cuda_graph,
-        )
+        self.runner = self._make_runner(args, config, total)
         plans = args.scheduling == "replicated" or rank == 0
         rules = dataclasses.replace(rules, stream_interval=args.stream_interval)
         self.scheduler = self._make_scheduler(args, config, total, rules) if plans else None
@@ -93,6 +84,29 @@ class Worker:
         self._stop = False
         self._finished_before = 0
         self._next_load_report = 0.0
+
+    def _make_runner(self, args: EngineArgs, config: ModelConfig, total: int) -> ModelRunner | SimRunner:
+        if args.device == "sim":
+            eos = set(config.eos_token_ids)
+            return SimRunner(
+                load_profile(args.sim_profile),
+                self.tp,
+                [id for id in Tokenizer(args.model_path).plain_ids() if id < config.vocab_size and id not in eos],
+                max_running_requests=args.max_running_requests,
+                launch_us=args.sim_launch_us,
+            )
+        torch.set_num_threads(threads_per_rank(args))
+        return ModelRunner(
+            config,
+            self.tp,
+            max_running_requests=args.max_running_requests,
+            context_length=args.context_length,
+            max_total_tokens=total,
+            dtype=args.dtype,
+            device=args.device,
+            packed=not args.disable_packed_linear,
+            graphs=not args.disable_cuda_graph,
+        )
 
     @staticmethod
     def _make_scheduler(args: EngineArgs, config: ModelConfig, total: int, rules: TurnRules) -> Scheduler:

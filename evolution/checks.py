@@ -14,6 +14,8 @@ from common.models.config import ModelConfig, load_config, plan_heads
 from common.models.sources import resolve_model
 from common.models.weights import check_weights
 from common.sampling_params import INT64_MAX, INT64_MIN
+from common.sim.profiles import load_profile
+from evolution.sim_checks import fill_in_sim, sim_total_tokens
 from evolution.stages import fill_in, find_stage, supports
 
 DEFAULT_MAX_RUNNING_REQUESTS = 256
@@ -41,7 +43,7 @@ def resolve_args(args: EngineArgs, measure_memory: bool = True) -> tuple[EngineA
     find_stage(args.stage)
     _check_ranges(args)
     _check_choices(args)
-    args = fill_in(args)
+    args = fill_in_sim(fill_in(args))
     if args.dp_size > 1 and "dp" not in supports(args.stage):
         raise ValueError(f"stage {args.stage!r} has no data parallelism: use --dp-size 1")
     if args.scheduling == "rank0" and "rank0" not in supports(args.stage):
@@ -49,15 +51,19 @@ def resolve_args(args: EngineArgs, measure_memory: bool = True) -> tuple[EngineA
 
     folder = resolve_model(args.model_path)
     config = load_config(folder)
-    plan_heads(config, args.tp_size)
-    check_weights(config)
+    profile = load_profile(args.sim_profile) if args.device == "sim" else None
+    plan_heads(profile.model.config if profile else config, args.tp_size)
+    if not profile:
+        check_weights(config)
     context_length = args.context_length or config.max_position_embeddings
     if context_length > config.max_position_embeddings:
         raise ValueError(
             f"--context-length {context_length} is longer than the model's {config.max_position_embeddings}"
         )
     total = args.max_total_tokens
-    if measure_memory:
+    if measure_memory and profile:
+        total = sim_total_tokens(args, profile)
+    elif measure_memory:
         if args.device == "cuda" and not _cuda_devices():
             raise ValueError("--device cuda: no NVIDIA GPU is visible; --device cpu works here")
         shape = (config, args.tp_size, args.dp_size, args.dtype, args.device)

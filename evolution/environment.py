@@ -10,8 +10,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from common.args import EngineArgs
 from common.ranks import threads_per_rank
+from common.sim.profiles import load_profile
 
 PACKAGES = ("torch", "rpyc", "pyzmq", "msgspec", "numpy", "tokenizers")
 
@@ -28,8 +31,16 @@ def environment(args: EngineArgs) -> dict[str, Any]:
         "threads_per_rank": threads_per_rank(args),
         "load_average": os.getloadavg(),
         "device": args.device,
+        "sim_profile": _sim_profile(args),
         "seed": args.random_seed,
     }
+
+
+def _sim_profile(args: EngineArgs) -> dict[str, Any] | None:
+    """All that `--device sim` predicted from: the file behind a name may change."""
+    if args.device != "sim":
+        return None
+    return {"name": args.sim_profile, **msgspec.to_builtins(load_profile(args.sim_profile))}
 
 
 def _cpu_model() -> str:

@@ -13,6 +13,9 @@ from common.models.config import ModelConfig
 from common.sampling_params import check_length, check_token_ids, make_logprob_params, make_sampling_params
 from common.tokenizer import Tokenizer
 
+# Of SamplingParams: what changes which tokens can come out, by looking at logits.
+LOGIT_FIELDS = ("repetition_penalty", "frequency_penalty", "presence_penalty", "min_p", "min_new_tokens")
+
 
 class RequestMaker:
     """Works without a running engine, so that bad input is refused before anything starts."""
@@ -53,6 +56,8 @@ class RequestMaker:
             check_token_ids(ids, self.config.vocab_size)
             logprobs = make_logprob_params(wanted[index], starts[index], tops[index], len(ids))
             for sampling in make_sampling_params(params[index], self.args.random_seed + len(requests)):
+                if self.args.device == "sim":
+                    _refuse_what_needs_logits(sampling, logprobs)
                 self._check_vocabulary(sampling, logprobs)
                 most = check_length(len(ids), sampling.max_new_tokens, self.args.context_length, self.pool_tokens)
                 sampling = msgspec.structs.replace(sampling, max_new_tokens=most)
@@ -77,6 +82,15 @@ class RequestMaker:
             if not isinstance(text, str) or not text:
                 raise ValueError(f"a prompt must be a non-empty string, not {text!r}")
         return single, [self.tokenizer.encode(text) for text in prompts]
+
+
+def _refuse_what_needs_logits(sampling: SamplingParams, logprobs: LogprobParams | None) -> None:
+    """On sim. (temperature, top_p and top_k shape a distribution that is not there, and have no effect.)"""
+    asked = [name for name in LOGIT_FIELDS if getattr(sampling, name) != getattr(SamplingParams(), name)]
+    if logprobs:
+        asked.append("return_logprob")
+    if asked:
+        raise ValueError(f"{asked[0]} needs logits, and --device sim has none: leave it out, or use --device cpu")
 
 
 def _listed(input_ids: Any) -> tuple[bool, list[list[int]]]:

@@ -32,7 +32,8 @@ WARM_UP_TOKENS = 4
 
 @dataclass(frozen=True)
 class RunResult:
-    """One stage's run. `cpu_seconds`: (process name, pid) -> user + system seconds during the workload."""
+    """One stage's run. `cpu_seconds`: (process name, pid) -> user + system seconds during the workload; `sim`: what
+    `--device sim` counted in that time, over all replicas, else empty."""
 
     args: EngineArgs
     workload: Workload
@@ -41,6 +42,7 @@ class RunResult:
     processes: list[ReadyReport]
     cpu_seconds: dict[tuple[str, int], float]
     startup_seconds: float
+    sim: dict[str, float]
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -96,12 +98,14 @@ def run_stage(args: EngineArgs, workload: Workload, console: Console) -> RunResu
     with engine:
         _warm_up(engine)
         pids = _pids(engine.processes)
+        sim_before = _sim_counts(engine)
         before = {key: _cpu_seconds(key[1]) for key in pids}
         streams = _send(engine, workload, console)
         outputs = [stream.result() for stream in streams]
         cpu = {key: _cpu_seconds(key[1]) - before[key] for key in pids}
+        sim = {name: count - sim_before[name] for name, count in _sim_counts(engine).items()}
         processes = engine.processes
-    return RunResult(args, workload, collect(streams), outputs, processes, cpu, startup_seconds)
+    return RunResult(args, workload, collect(streams), outputs, processes, cpu, startup_seconds, sim)
 
 
 def _warm_up(engine: Engine) -> None:
@@ -128,6 +132,13 @@ def _send(engine: Engine, workload: Workload, console: Console) -> list:
             stream.done.wait()
             progress.update(task, completed=count)
     return streams
+
+
+def _sim_counts(engine: Engine) -> dict[str, float]:
+    if engine.args.device != "sim":
+        return {}
+    stats = engine.stats()
+    return {name: sum(s[name] for s in stats) for name in stats[0] if name.startswith("sim_")}
 
 
 def _pids(processes: list[ReadyReport]) -> list[tuple[str, int]]:
@@ -185,6 +196,7 @@ def result_record(result: RunResult) -> dict[str, Any]:
                 {"name": name, "pid": pid, "seconds": seconds} for (name, pid), seconds in result.cpu_seconds.items()
             ],
             "startup_seconds": result.startup_seconds,
+            "sim": result.sim,
             "scheduling": args.scheduling,
             "environment": environment(args),
         },

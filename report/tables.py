@@ -65,7 +65,8 @@ def _chunk_gaps(result: RunResult) -> list[float]:
 
 
 def cpu_table(results: list[RunResult]) -> Table:
-    """CPU time by process; one column of names, since the stages' processes differ."""
+    """CPU time by process; one column of names, since the stages' processes differ. On sim `all` is without what only
+    the simulation takes."""
     table = Table(title="CPU seconds (user + system), by process")
     table.add_column("stage")
     table.add_column("process")
@@ -76,6 +77,15 @@ def cpu_table(results: list[RunResult]) -> Table:
         for (name, _), seconds in result.cpu_seconds.items():
             table.add_row(result.args.stage, name, f"{seconds:.2f}", f"{seconds / tokens * 1000:.2f}")
         total = sum(result.cpu_seconds.values())
+        if result.sim:
+            simulating = result.sim["sim_cpu_seconds"] + result.sim["sim_others_cpu_seconds"]
+            total -= simulating
+            table.add_row(
+                result.args.stage,
+                "the simulation, in its ranks",
+                f"-{simulating:.2f}",
+                f"-{simulating / tokens * 1000:.2f}",
+            )
         table.add_row(
             result.args.stage, "[bold]all[/bold]", f"{total:.2f}", f"{total / tokens * 1000:.2f}", end_section=True
         )
@@ -86,6 +96,8 @@ def notes(results: list[RunResult]) -> list[str]:
     """What the reader must know beside the figures."""
     lines = [_tokens_verdict(results)] if len(results) > 1 else []
     args = results[0].args
+    if args.device == "sim":
+        lines.append(f"sim: forwards last as long as profile {args.sim_profile} predicts; tokens are hashes, no text.")
     ranks, cores = args.tp_size * args.dp_size, len(os.sched_getaffinity(0))
     if args.device == "cpu" and ranks > cores:
         lines.append(f"{ranks} ranks share {cores} cores: latencies say more about the cores than about the stage.")

@@ -34,7 +34,8 @@ CONTROL_TIMEOUT = timedelta(days=365)
 class GroupSpec:
     """size: ranks of the replica; first_rank: how many ranks of other replicas come before them on this host.
 
-    collectives: "shm", "gloo" or "nccl". Picklable while a process is being spawned (it may hold a SharedBuffer).
+    collectives: "shm", "gloo" or "nccl"; blocks: whether a rank that waits in "shm" blocks at once, without yielding
+    the core first. Picklable while a process is being spawned (it may hold a SharedBuffer).
     """
 
     size: int
@@ -44,6 +45,7 @@ class GroupSpec:
     slot_bytes: int
     first_rank: int
     ranks_on_host: int
+    blocks: bool = False
 
     @classmethod
     def create(
@@ -61,7 +63,7 @@ class GroupSpec:
         """In the process that starts the ranks; imports no torch. `name` is unique within the run folder.
 
         On cuda the collectives are NCCL whatever `collectives` says; `ranks_on_host` counts all replicas' ranks
-        (default: `size`) and tells whether each has a GPU of its own.
+        (default: `size`) and tells whether each has a GPU of its own. On sim ranks only meet, and wait off the cores.
         """
         if device == "cuda":
             collectives = "nccl"
@@ -69,7 +71,8 @@ class GroupSpec:
             raise ValueError(f"collectives {collectives!r}: expected shm or gloo")
         buffer = exchange_buffer(size, slot_bytes) if collectives == "shm" and size > 1 else None
         store_path = str(run_dir / f"{name}.store")
-        return cls(size, collectives, store_path, buffer, slot_bytes, first_rank, ranks_on_host or size)
+        blocks = device == "sim"
+        return cls(size, collectives, store_path, buffer, slot_bytes, first_rank, ranks_on_host or size, blocks)
 
 
 def join(spec: GroupSpec | None, rank: int) -> Collectives:
@@ -77,14 +80,15 @@ def join(spec: GroupSpec | None, rank: int) -> Collectives:
 
     Every rank of the group must call it. On cuda it also makes the rank's GPU the current one of this thread.
     """
-    from common.parallel.collectives import ShmCollectives, SingleRank, TorchCollectives
+    from common.parallel.collectives import YIELDS_BEFORE_BLOCKING, ShmCollectives, SingleRank, TorchCollectives
 
     if spec is not None and spec.collectives == "nccl":
         _choose_gpu(spec, rank)
     if spec is None or spec.size == 1:
         return SingleRank()
     if spec.collectives == "shm":
-        return ShmCollectives(spec.buffer, rank, spec.size, spec.slot_bytes)
+        yields = 0 if spec.blocks else YIELDS_BEFORE_BLOCKING
+        return ShmCollectives(spec.buffer, rank, spec.size, spec.slot_bytes, yields)
     dist = _meet(spec, rank)
     return TorchCollectives(dist.new_group(backend=_torch_backend(spec)), close=dist.destroy_process_group)
 

@@ -45,3 +45,22 @@ def test_what_the_vocabulary_does_not_allow(maker: RequestMaker) -> None:
     assert maker(input_ids=[1], sampling_params={"min_new_tokens": 1, "stop_token_ids": [0, 1]})
     with pytest.raises(ValueError, match="min_new_tokens forbids eos and stop token ids, and these are the whole"):
         maker(input_ids=[1], sampling_params={"min_new_tokens": 1, "stop_token_ids": [0, 1, 2]})
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ({"sampling_params": {"repetition_penalty": 1.1}}, "repetition_penalty"),
+        ({"sampling_params": {"frequency_penalty": 0.1}}, "frequency_penalty"),
+        ({"sampling_params": {"presence_penalty": 0.1}}, "presence_penalty"),
+        ({"sampling_params": {"min_p": 0.1}}, "min_p"),
+        ({"sampling_params": {"min_new_tokens": 1}}, "min_new_tokens"),
+        ({"return_logprob": True}, "return_logprob"),
+    ],
+)
+def test_what_needs_logits_is_refused_on_sim(call: dict, name: str) -> None:
+    args, config = resolve_args(EngineArgs(device="sim"), measure_memory=False)
+    maker = RequestMaker(args, config, Tokenizer(args.model_path))
+    assert maker(input_ids=[1], sampling_params={"temperature": 0.5, "top_p": 0.9, "top_k": 3, "n": 2})
+    with pytest.raises(ValueError, match=f"{name} needs logits, and --device sim has none"):
+        maker(input_ids=[1], **call)
