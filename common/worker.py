@@ -42,6 +42,7 @@ from common.ranks import threads_per_rank
 from common.runner import ModelRunner
 from common.scheduler import Scheduler, SchedulerConfig
 from common.tokenizer import Tokenizer
+from common.tracing import NO_TRACE, NoTrace, Trace
 from common.turn import ONE_STEP, TurnRules
 
 logger = logging.getLogger(__name__)
@@ -56,12 +57,19 @@ class DivergenceError(RuntimeError):
 
 class Worker:
     def __init__(
-        self, args: EngineArgs, replica: int, rank: int, group: GroupSpec | None, rules: TurnRules = ONE_STEP
+        self,
+        args: EngineArgs,
+        replica: int,
+        rank: int,
+        group: GroupSpec | None,
+        rules: TurnRules = ONE_STEP,
+        trace: Trace | NoTrace = NO_TRACE,
     ) -> None:
         """Loads the model shard of `rank` and meets the other ranks of `group` (None: a single rank).
 
-        `rules` without their stream interval, which `args` has.
+        `rules` without their stream interval, which `args` has. `trace`: of the thread that runs the turns.
         """
+        self.trace = trace
         self.replica = replica
         self.rank = rank
         torch.set_num_threads(threads_per_rank(args))
@@ -79,6 +87,7 @@ class Worker:
             device=args.device,
             packed=not args.disable_packed_linear,
             graphs=not args.disable_cuda_graph,
+            trace=trace,
         )
         plans = args.scheduling == "replicated" or rank == 0
         rules = dataclasses.replace(rules, stream_interval=args.stream_interval)
@@ -133,12 +142,15 @@ class Worker:
     def plan(self, messages: list[Request]) -> BatchPlan | None:
         """Take the messages in, in order, and decide what this turn runs; None when there is nothing to run."""
         self.loop_counts["loop_turns"] += 1
+        self.trace.part("process_input_requests")
         for message in messages:
             self._process(message)
+        self.trace.part("get_next_batch_to_run")
         return None if self._stop else self.scheduler.plan()
 
     def plan_further(self) -> BatchPlan | None:
         """After `commit`: the next decode step of the same turn; None: the turn is over."""
+        self.trace.part("get_next_batch_to_run")
         return self.scheduler.plan_further()
 
     def execute(self, plan: BatchPlan) -> Sampled:
@@ -151,12 +163,17 @@ class Worker:
 
     def commit(self, plan: BatchPlan, sampled: Sampled) -> None:
         """Take in what `execute` gave; what comes of it waits in `output()`."""
+        self.trace.part("process_batch_result")
         self.scheduler.commit(plan, sampled.ids, sampled.logprobs)
         if self.rank == 0:
             self._log(plan)
 
     def output(self) -> TurnOutput:
         """What has come out since the last call."""
+        self.trace.part("send_output")
+        if self.trace.on:
+            self.trace.count("running", self.scheduler.running_count)
+            self.trace.count("waiting", self.scheduler.waiting_count)
         chunks = self.scheduler.take_chunks()
         control, self._control = self._control, []
         if self.rank == 0:
@@ -173,6 +190,7 @@ class Worker:
 
     def _process(self, message: Request) -> None:
         if isinstance(message, GenerateRequest):
+            self.trace.request("received", message.rid)
             self.scheduler.add(message)
         elif isinstance(message, AbortRequest):
             found = self.scheduler.abort(message.rid)

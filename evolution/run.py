@@ -75,13 +75,13 @@ def run_command(options: argparse.Namespace) -> int:
     return 0 if tables.tokens_identical(results) else 1
 
 
-def check_writable(path: str) -> None:
+def check_writable(path: str, option: str = "--json") -> None:
     """Before the run, not after it."""
     try:
         with Path(path).open("a"):
             pass
     except OSError as error:
-        raise ValueError(f"--json {path}: {error.strerror}") from None
+        raise ValueError(f"{option} {path}: {error.strerror}") from None
 
 
 def run_stage(args: EngineArgs, workload: Workload, console: Console) -> RunResult:
