@@ -81,6 +81,7 @@ class EngineArgs:
     disable_packed_linear: bool = arg(False, "plain F.linear in place of packed weights")
     disable_cuda_graph: bool = arg(False, "on cuda, launch the kernels of a decode step one by one")
     check_divergence: int = arg(0, "compare the ranks' plan digests every N turns; 0 for never")
+    trace_dir: str | None = arg(None, "write what every process did when into this folder")
     log_level: str = arg("warning", "python logging level; info, SGLang's default, shows every prefill")
 
 

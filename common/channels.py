@@ -142,11 +142,15 @@ class Receiver:
         """Block until a message arrives."""
         return self.decode(self.socket.recv())
 
+    def wait(self) -> None:
+        """Block until there is a message to drain."""
+        self.socket.poll()
+
     def drain(self, wait: bool) -> list[Any]:
         """All messages that have arrived, in order; with `wait`, block until there is at least one."""
-        messages = []
         if wait:
-            messages.append(self.decode(self.socket.recv()))
+            self.wait()
+        messages = []
         while True:
             try:
                 messages.append(self.decode(self.socket.recv(zmq.NOBLOCK)))

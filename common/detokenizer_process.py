@@ -8,6 +8,7 @@ from common.detokenizer import IncrementalDetokenizer
 from common.messages import TokenBatch
 from common.processes import ChildContext, configure_logging
 from common.tokenizer import Tokenizer
+from common.tracing import make_trace
 
 
 def run_detokenizer_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
@@ -16,12 +17,24 @@ def run_detokenizer_process(context: ChildContext, args: EngineArgs, endpoints: 
     receiver = Receiver(context.zmq, endpoints.token_batches, TokenBatch)
     sender = Sender(context.zmq, endpoints.texts)
     detokenizer = IncrementalDetokenizer(Tokenizer(args.model_path).decode)
+    trace = make_trace(args.trace_dir, context.name)
     context.ready()
 
     replicas_left = args.dp_size
     while replicas_left:
+        trace.turn()
+        trace.part("idle")
+        receiver.wait()
+        trace.part("recv_requests")
         batch = receiver.receive()
+        trace.part("detokenize")
         texts = detokenizer.process(batch)
         texts.last = batch.last
+        trace.part("send_output")
+        if trace.on:
+            for chunk in texts.chunks:
+                if chunk.finish:
+                    trace.request("finished", chunk.rid)
         sender.send(texts)
         replicas_left -= batch.last
+    trace.close()

@@ -44,6 +44,7 @@ from common.scheduler import Scheduler, SchedulerConfig
 from common.sim.profiles import load_profile
 from common.sim.runner import SimRunner
 from common.tokenizer import Tokenizer
+from common.tracing import NO_TRACE, NoTrace, Trace
 from common.turn import ONE_STEP, TurnRules
 
 logger = logging.getLogger(__name__)
@@ -58,12 +59,19 @@ class DivergenceError(RuntimeError):
 
 class Worker:
     def __init__(
-        self, args: EngineArgs, replica: int, rank: int, group: GroupSpec | None, rules: TurnRules = ONE_STEP
+        self,
+        args: EngineArgs,
+        replica: int,
+        rank: int,
+        group: GroupSpec | None,
+        rules: TurnRules = ONE_STEP,
+        trace: Trace | NoTrace = NO_TRACE,
     ) -> None:
         """Loads the model shard of `rank` (not on sim) and meets the other ranks of `group` (None: a single rank).
 
-        `rules` without their stream interval, which `args` has.
+        `rules` without their stream interval, which `args` has. `trace`: of the thread that runs the turns.
         """
+        self.trace = trace
         self.replica = replica
         self.rank = rank
         config = load_config(args.model_path)
@@ -94,6 +102,7 @@ class Worker:
                 [id for id in Tokenizer(args.model_path).plain_ids() if id < config.vocab_size and id not in eos],
                 max_running_requests=args.max_running_requests,
                 launch_us=args.sim_launch_us,
+                trace=self.trace,
             )
         torch.set_num_threads(threads_per_rank(args))
         return ModelRunner(
@@ -106,6 +115,7 @@ class Worker:
             device=args.device,
             packed=not args.disable_packed_linear,
             graphs=not args.disable_cuda_graph,
+            trace=self.trace,
         )
 
     @staticmethod
@@ -147,12 +157,15 @@ class Worker:
     def plan(self, messages: list[Request]) -> BatchPlan | None:
         """Take the messages in, in order, and decide what this turn runs; None when there is nothing to run."""
         self.loop_counts["loop_turns"] += 1
+        self.trace.part("process_input_requests")
         for message in messages:
             self._process(message)
+        self.trace.part("get_next_batch_to_run")
         return None if self._stop else self.scheduler.plan()
 
     def plan_further(self) -> BatchPlan | None:
         """After `commit`: the next decode step of the same turn; None: the turn is over."""
+        self.trace.part("get_next_batch_to_run")
         return self.scheduler.plan_further()
 
     def execute(self, plan: BatchPlan) -> Sampled:
@@ -165,12 +178,17 @@ class Worker:
 
     def commit(self, plan: BatchPlan, sampled: Sampled) -> None:
         """Take in what `execute` gave; what comes of it waits in `output()`."""
+        self.trace.part("process_batch_result")
         self.scheduler.commit(plan, sampled.ids, sampled.logprobs)
         if self.rank == 0:
             self._log(plan)
 
     def output(self) -> TurnOutput:
         """What has come out since the last call."""
+        self.trace.part("send_output")
+        if self.trace.on:
+            self.trace.count("running", self.scheduler.running_count)
+            self.trace.count("waiting", self.scheduler.waiting_count)
         chunks = self.scheduler.take_chunks()
         control, self._control = self._control, []
         if self.rank == 0:
@@ -187,6 +205,7 @@ class Worker:
 
     def _process(self, message: Request) -> None:
         if isinstance(message, GenerateRequest):
+            self.trace.request("received", message.rid)
             self.scheduler.add(message)
         elif isinstance(message, AbortRequest):
             found = self.scheduler.abort(message.rid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import logging
+import os
 import platform
 import sys
 
@@ -124,6 +125,8 @@ def _check_choices(args: EngineArgs) -> None:
             raise ValueError(f"--{field.name.replace('_', '-')} {value!r}: choose from {', '.join(choices)}")
     if not isinstance(logging.getLevelName(args.log_level.upper()), int):
         raise ValueError(f"--log-level {args.log_level!r}: choose from debug, info, warning, error")
+    if args.trace_dir is not None and not os.access(args.trace_dir, os.W_OK | os.X_OK):
+        raise ValueError(f"--trace-dir {args.trace_dir}: not a folder that can be written to")
 
 
 def _cuda_devices() -> int:

@@ -1,4 +1,4 @@
-"""The command line: `python -m evolution run | processes | bench | history | model`."""
+"""The command line: `python -m evolution run | trace | processes | bench | history | model`."""
 
 from __future__ import annotations
 
@@ -40,6 +40,12 @@ def main(argv: list[str] | None = None) -> NoReturn:
     run = commands.add_parser("run", help="start a stage, send a workload, print what came and what it cost")
     add_engine_args(run)
     _add_workload_args(run)
+    run.add_argument("--json", metavar="FILE", help="write results, raw samples and environment, one stage a line")
+
+    trace = commands.add_parser("trace", help="run a stage, and write what each process did when, for Perfetto")
+    add_engine_args(trace)
+    _add_workload_args(trace)
+    trace.add_argument("--out", metavar="FILE", required=True, help="the trace, JSON")
 
     processes = commands.add_parser("processes", help="the process tree that a stage would start")
     add_engine_args(processes)
@@ -76,6 +82,10 @@ def _dispatch(namespace: argparse.Namespace) -> int:
         from evolution.run import run_command
 
         return run_command(namespace)
+    if namespace.command == "trace":
+        from evolution.trace_command import trace_command
+
+        return trace_command(namespace)
     if namespace.command == "processes":
         from evolution.processes_command import processes_command
 
@@ -110,4 +120,3 @@ def _add_workload_args(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--top-k", type=int, default=-1)
     how.add_argument("--seed", type=int, help="of the first request; the next ones count up (default: --random-seed)")
     how.add_argument("--max-new-tokens", type=int, help="for --prompt and --input-ids (default: 32)")
-    parser.add_argument("--json", metavar="FILE", help="write results, raw samples and environment, one stage a line")

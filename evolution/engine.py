@@ -35,6 +35,7 @@ from common.messages import (
 from common.processes import Failure, ProcessFailed, ReadyReport, Supervisor, refuse_while_spawning
 from common.run_folder import create_run_folder, remove_run_folder
 from common.tokenizer import Tokenizer
+from common.tracing import NoTrace, Trace, make_trace
 from evolution.checks import resolve_args
 from evolution.control import ControlCalls
 from evolution.requests import RequestMaker
@@ -82,6 +83,7 @@ class Engine:
         self._closing = False  # shutdown has begun
         self._closed = False  # nothing that ends from now on is a failure
         self.start_times["checked"] = time.monotonic()
+        self._trace = make_trace(self.args.trace_dir, "main", "callers")
         self._start()
         atexit.register(self.shutdown)
 
@@ -186,7 +188,11 @@ class Engine:
                 self._request_count += 1
                 stream = Stream(request.rid, time.perf_counter(), inbox, request.logprobs)
                 self._streams[request.rid] = stream
+                self._trace.turn()
+                self._trace.part("send_output")
+                self._trace.request("received", request.rid)
                 self._requests.send(request)
+                self._trace.part("idle")
             streams.append(stream)
         return streams
 
@@ -231,27 +237,33 @@ class Engine:
     # ------------------------------------------------------------------ the receiver thread
 
     def _receive(self) -> None:
+        trace = make_trace(self.args.trace_dir, "main", "receiver")
         poller = zmq.Poller()
         poller.register(self._texts.socket, zmq.POLLIN)
         poller.register(self._control.socket, zmq.POLLIN)
         poller.register(self._wake, zmq.POLLIN)
         try:
             while not self._closed:
+                trace.turn()
+                trace.part("idle")
                 poller.poll()
+                trace.part("recv_requests")
                 for batch in self._texts.drain(wait=False):
-                    self._take_texts(batch)
+                    self._take_texts(batch, trace)
                 for message in self._control.drain(wait=False):
                     self._take_control(message)
         except Exception as error:  # without this thread no caller would ever get an answer
             self._fail_all(EngineError(f"the main process could not read an answer: {error!r}"))
+        trace.close()
 
-    def _take_texts(self, batch: TextBatch) -> None:
+    def _take_texts(self, batch: TextBatch, trace: Trace | NoTrace) -> None:
         now = time.perf_counter()
         for chunk in batch.chunks:
             with self._lock:
                 stream = self._streams.get(chunk.rid)
                 if stream and chunk.finish:
                     del self._streams[chunk.rid]
+                    trace.request("finished", chunk.rid)
             if stream:
                 stream.add(now, chunk)
         self._last_batches += batch.last
@@ -304,6 +316,7 @@ class Engine:
             self._supervisor.kill()
             os.eventfd_write(self._wake, 1)
             self._receiver.join()
+            self._trace.close()
             os.close(self._wake)
             self._zmq.destroy(linger=0)
             atexit.unregister(self.shutdown)

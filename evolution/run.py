@@ -77,7 +77,7 @@ def run_command(options: argparse.Namespace) -> int:
     return 0 if tables.tokens_identical(results) else 1
 
 
-def check_writable(path: str) -> None:
+def check_writable(path: str, option: str = "--json") -> None:
     """Before the run, not after it."""
     new = not Path(path).exists()
     try:
@@ -86,7 +86,7 @@ def check_writable(path: str) -> None:
         if new:
             Path(path).unlink()
     except OSError as error:
-        raise ValueError(f"--json {path}: {error.strerror}") from None
+        raise ValueError(f"{option} {path}: {error.strerror}") from None
 
 
 def run_stage(args: EngineArgs, workload: Workload, console: Console) -> RunResult:

@@ -18,9 +18,13 @@ import torch
 import torch.distributed as dist
 
 from common.processes import PeerLost
+from common.tracing import NO_TRACE, NoTrace, Trace
 
 
 class Encoding(Protocol):
+    pickles: int  # of a message, on one side
+    copies: int  # of the whole content, on the sender's side, beside the encoder's own output
+
     def encode(self, message: Any) -> torch.Tensor:
         """uint8 [length]"""
 
@@ -29,6 +33,8 @@ class Encoding(Protocol):
 
 class Msgpack:
     """Typed, and not copied: the tensor shares the encoder's buffer."""
+
+    pickles = copies = 0
 
     def __init__(self, message_type: Any) -> None:
         self._encoder = msgspec.msgpack.Encoder()
@@ -46,6 +52,8 @@ class Msgpack:
 class ListOfInts:
     """0.2.0 to 0.3.2: each byte of the pickle becomes a Python int and back, on every rank."""
 
+    pickles, copies = 1, 2
+
     def encode(self, message: Any) -> torch.Tensor:
         return torch.ByteTensor(list(pickle.dumps(message)))
 
@@ -55,6 +63,8 @@ class ListOfInts:
 
 class NumpyBuffer:
     """0.3.3 to 0.4.0: the pickle seen as an array."""
+
+    pickles = copies = 1
 
     def encode(self, message: Any) -> torch.Tensor:
         return torch.from_numpy(np.frombuffer(pickle.dumps(message), dtype=np.uint8).copy())
@@ -75,34 +85,49 @@ class MessageBroadcast:
     It counts in `counts`: "broadcasts" (collectives), and those of them that were "empty_broadcasts" (a single 0).
     """
 
-    def __init__(self, group: dist.ProcessGroup, encoding: Encoding, counts: dict[str, int]) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup, encoding: Encoding, counts: dict[str, int], trace: Trace | NoTrace = NO_TRACE
+    ) -> None:
         self._group = group
         self._encoding = encoding
         self._counts = counts
+        self._trace = trace
         counts |= {"broadcasts": 0, "empty_broadcasts": 0}
 
     def send(self, message: Any) -> None:
         """Rank 0. An empty list costs one broadcast of a single 0; anything else two."""
         if message == []:
+            self._trace.part("transport")
             self._counts["empty_broadcasts"] += 1
             self._broadcast(torch.tensor([0]))
             return
+        self._trace.part("encode")
         content = self._encoding.encode(message)
+        self._trace.count("pickles", self._encoding.pickles)
+        self._trace.count("copies", self._encoding.copies)
+        self._trace.part("transport")
         self._broadcast(torch.tensor([len(content)]))
         self._broadcast(content)
 
-    def receive(self) -> Any:
-        """The other ranks; blocks until rank 0 sends. The single 0 is an empty list."""
+    def receive(self, idle: bool = False) -> Any:
+        """The other ranks; blocks until rank 0 sends. The single 0 is an empty list. idle: there is nothing to do
+        until then, so that the wait is not the broadcast's."""
+        self._trace.part("idle" if idle else "transport")
         length = torch.empty(1, dtype=torch.int64)
         self._broadcast(length)
         if not length.item():
             return []
         content = torch.empty(length.item(), dtype=torch.uint8)
+        self._trace.part("transport")
         self._broadcast(content)
+        self._trace.part("decode")
+        self._trace.count("pickles", self._encoding.pickles)
         return self._encoding.decode(content)
 
     def _broadcast(self, tensor: torch.Tensor) -> None:
         self._counts["broadcasts"] += 1
+        self._trace.count("collectives", 1)
+        self._trace.count("bytes", tensor.nbytes)
         try:
             dist.broadcast(tensor, src=0, group=self._group)
         except RuntimeError as error:  # gloo has no type of its own for a connection that broke

@@ -24,6 +24,7 @@ from common.messages import unpack_ids
 from common.sim.profiles import SimProfile
 from common.sim.roofline import Roofline
 from common.sim.tokens import hashed_tokens
+from common.tracing import NO_TRACE, NoTrace, Trace
 
 if TYPE_CHECKING:
     from common.parallel.collectives import Collectives
@@ -42,12 +43,14 @@ class SimRunner:
         *,
         max_running_requests: int,
         launch_us: float = 0.0,
+        trace: Trace | NoTrace = NO_TRACE,
     ) -> None:
         """token_ids: those that may come out. launch_us: CPU time that launching a forward burns, before it begins."""
         # By default the kernel may wake a thread 50 us late, to wake several at once. The threads that this one starts
         # inherit it: rpyc serves in one of them.
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
         self._tp = tp
+        self._trace = trace
         self._roofline = Roofline(profile, tp.size)
         self._token_ids = np.array(token_ids, dtype=np.int32)
         self._launch_ns = round(launch_us * 1e3)
@@ -61,6 +64,7 @@ class SimRunner:
 
         ValueError if the plan does not fit what the rows hold. Collective: every rank executes the same plan.
         """
+        self._trace.part("forward")
         self._launch()
         launched = time.monotonic_ns()
         cpu_before = time.thread_time_ns()

@@ -19,6 +19,7 @@ from common.dispatch import BacklogDispatcher, Dispatcher
 from common.messages import GenerateRequest, Request, StopRequest
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_env, rank_name
+from common.tracing import make_trace
 from evolution.broadcast_controller.constants import in_force
 
 
@@ -30,11 +31,13 @@ def run_controller_multi_process(context: ChildContext, args: EngineArgs, endpoi
         unlink_names(queue)
     context.ready()
     controller.loop()
+    controller.trace.close()
     context.leave()  # while the queues live: at their end they would look for the names that are gone
 
 
 class ControllerMulti:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+        self.trace = make_trace(args.trace_dir, context.name)
         self.supervisor = context.supervisor
         self.recv_from_tokenizer = Receiver(context.zmq, endpoints.requests, Request)
         self.queues = []
@@ -67,11 +70,16 @@ class ControllerMulti:
         for reader in self.finished_readers:
             poller.register(reader, zmq.POLLIN)
         while True:
+            self.trace.turn()
+            self.trace.part("idle")
             poller.poll(self.poll_timeout)
+            self.trace.part("recv_requests")
             for replica, reader in enumerate(self.finished_readers):
                 while reader.poll():
                     self.dispatcher.finished(replica, reader.recv())
-            for message in self.recv_from_tokenizer.drain(wait=False):
+            messages = self.recv_from_tokenizer.drain(wait=False)
+            self.trace.part("send_output")
+            for message in messages:
                 if isinstance(message, GenerateRequest):
                     self.queues[self.dispatcher.pick()].put(message)
                     continue

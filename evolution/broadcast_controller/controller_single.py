@@ -13,6 +13,7 @@ from common.messages import Request, TurnOutput
 from common.parallel.group import control_group
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_env, rank_label, rank_name, replica_group
+from common.tracing import make_trace
 from evolution.broadcast_controller.constants import in_force
 
 
@@ -25,6 +26,7 @@ def run_controller_single_process(context: ChildContext, **settings: Any) -> Non
     else:
         controller.loop_for_forward_planner()
     controller.tp_server.close()
+    controller.trace.close()
 
 
 class ControllerSingle:
@@ -38,6 +40,7 @@ class ControllerSingle:
         finished: Connection | None,
     ) -> None:
         configure_logging(args.log_level, rank_label(args, replica, 0))
+        self.trace = make_trace(args.trace_dir, context.name)
         self.tp_size = args.tp_size
         self.scheduling = args.scheduling
         self.supervisor = context.supervisor
@@ -63,17 +66,19 @@ class ControllerSingle:
         self.send_to_main = Sender(context.zmq, endpoints.control)
         constants = in_force(args)
         self.blocks = args.idle == "block"
-        self.tp_server = Worker(args, replica, 0, group, constants.rules)
+        self.tp_server = Worker(args, replica, 0, group, constants.rules, self.trace)
         context.mark("loaded")
         if args.tp_size > 1:
             encoding = make_encoding(constants.broadcast, list[Request] if args.scheduling == "replicated" else Turn)
-            self.broadcast = MessageBroadcast(control_group(group, 0), encoding, self.tp_server.loop_counts)
+            counts = self.tp_server.loop_counts
+            self.broadcast = MessageBroadcast(control_group(group, 0), encoding, counts, self.trace)
 
     # ------------------------------------------------------------------ --scheduling replicated
 
     def loop_for_forward(self) -> None:
         """The ranks are sent what arrived, and every one of them plans."""
         while True:
+            self.trace.turn()
             messages = self.recv_requests()
             if self.tp_size > 1:
                 self.broadcast.send(messages)
@@ -87,6 +92,7 @@ class ControllerSingle:
     def loop_for_forward_planner(self) -> None:
         """Rank 0 plans, and the ranks are sent the batch."""
         while True:
+            self.trace.turn()
             messages = self.recv_requests()
             plan = self.tp_server.plan(messages)
             self.broadcast_turn(plan)
@@ -109,9 +115,15 @@ class ControllerSingle:
     def recv_requests(self) -> list[Request]:
         """All that has arrived; with nothing waiting or running, block until something does, unless told to spin."""
         wait = self.blocks and not self.tp_server.busy
+        if wait:
+            self.trace.part("idle")
         if self.queue is None:
-            return self.recv_from_tokenizer.drain(wait)
+            if wait:
+                self.recv_from_tokenizer.wait()
+            self.trace.part("recv_requests")
+            return self.recv_from_tokenizer.drain(wait=False)
         messages = [self.queue.get()] if wait else []
+        self.trace.part("recv_requests")
         while not self.queue.empty():
             messages.append(self.queue.get())
         return messages

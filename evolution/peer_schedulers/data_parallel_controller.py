@@ -15,6 +15,7 @@ from common.channels import Endpoints, Receiver, Sender
 from common.dispatch import Dispatcher
 from common.messages import FinishedCount, GenerateRequest, Request, StopRequest
 from common.processes import ChildContext, configure_logging
+from common.tracing import make_trace
 from evolution.peer_schedulers.replica import start_replica
 
 
@@ -23,10 +24,12 @@ def run_data_parallel_controller_process(context: ChildContext, args: EngineArgs
     controller = DataParallelController(context, args, endpoints)
     context.ready()
     controller.event_loop()
+    controller.trace.close()
 
 
 class DataParallelController:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+        self.trace = make_trace(args.trace_dir, context.name)
         self.supervisor = context.supervisor
         self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
         finished = endpoints.channel("finished")
@@ -44,10 +47,15 @@ class DataParallelController:
         poller.register(self.recv_from_tokenizer.socket, zmq.POLLIN)
         poller.register(self.recv_finished.socket, zmq.POLLIN)
         while True:
+            self.trace.turn()
+            self.trace.part("idle")
             poller.poll(self.poll_timeout)
+            self.trace.part("recv_requests")
             for report in self.recv_finished.drain(wait=False):
                 self.dispatcher.finished(report.replica, report.count)
-            for message in self.recv_from_tokenizer.drain(wait=False):
+            messages = self.recv_from_tokenizer.drain(wait=False)
+            self.trace.part("send_output")
+            for message in messages:
                 if isinstance(message, GenerateRequest):
                     self.workers[self.dispatcher.pick()].send(message)
                     continue

@@ -12,6 +12,7 @@ from common.parallel.broadcast import MessageBroadcast, make_encoding
 from common.parallel.group import GroupSpec, control_group
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_label
+from common.tracing import make_trace
 from common.worker import Worker
 from evolution.peer_schedulers.constants import in_force
 
@@ -27,6 +28,7 @@ def run_scheduler_process(context: ChildContext, **settings: Any) -> None:
     else:
         scheduler.event_loop_executor()
     scheduler.worker.close()
+    scheduler.trace.close()
 
 
 class PeerScheduler:
@@ -42,6 +44,7 @@ class PeerScheduler:
         finished: Channel | None,
     ) -> None:
         configure_logging(args.log_level, rank_label(args, replica, rank))
+        self.trace = make_trace(args.trace_dir, context.name)
         self.rank = rank
         self.replica = replica
         self.tp_size = args.tp_size
@@ -54,17 +57,19 @@ class PeerScheduler:
             self.send_to_controller = Sender(context.zmq, finished) if finished else None
         constants = in_force(args)
         self.blocks = args.idle == "block"
-        self.worker = Worker(args, replica, rank, group, constants.rules)
+        self.worker = Worker(args, replica, rank, group, constants.rules, self.trace)
         context.mark("loaded")
         if args.tp_size > 1:
             encoding = make_encoding(constants.broadcast, list[Request] if args.scheduling == "replicated" else Turn)
-            self.broadcast = MessageBroadcast(control_group(group, rank), encoding, self.worker.loop_counts)
+            counts = self.worker.loop_counts
+            self.broadcast = MessageBroadcast(control_group(group, rank), encoding, counts, self.trace)
 
     # ------------------------------------------------------------------ --scheduling replicated
 
     def event_loop_normal(self) -> None:
         """Every rank plans from the same requests: what travels each turn is the input."""
         while True:
+            self.trace.turn()
             messages = self.recv_requests()
             output = self.worker.step(messages)
             if self.rank == 0:
@@ -74,18 +79,27 @@ class PeerScheduler:
 
     def recv_requests(self) -> list[Request]:
         if self.rank != 0:
-            return self.broadcast.receive()
-        messages = self.recv_from_tokenizer.drain(wait=self.blocks and not self.worker.busy)
+            return self.broadcast.receive(idle=not self.worker.busy)
+        messages = self.drain_requests()
         if self.tp_size > 1:
             self.broadcast.send(messages)
         return messages
+
+    def drain_requests(self) -> list[Request]:
+        """Rank 0: all that has arrived; with nothing waiting or running, block until something does."""
+        if self.blocks and not self.worker.busy:
+            self.trace.part("idle")
+            self.recv_from_tokenizer.wait()
+        self.trace.part("recv_requests")
+        return self.recv_from_tokenizer.drain(wait=False)
 
     # ------------------------------------------------------------------ --scheduling rank0
 
     def event_loop_planner(self) -> None:
         """Rank 0 plans alone: what travels each turn is the batch."""
         while True:
-            messages = self.recv_from_tokenizer.drain(wait=self.blocks and not self.worker.busy)
+            self.trace.turn()
+            messages = self.drain_requests()
             plan = self.worker.plan(messages)
             if self.tp_size > 1:
                 self.broadcast.send(Turn(plan, self.worker.stopping))
@@ -100,6 +114,7 @@ class PeerScheduler:
         while not (turn := self.broadcast.receive()).stop:
             if turn.plan is not None:
                 self.worker.execute(turn.plan)
+            self.trace.turn()
 
     # ------------------------------------------------------------------ outputs
 

@@ -17,6 +17,7 @@ from common.channels import Endpoints, Receiver, Sender
 from common.dispatch import BacklogDispatcher, Dispatcher
 from common.messages import GenerateRequest, Request, StopRequest, TurnOutput
 from common.processes import ChildContext, configure_logging
+from common.tracing import make_trace
 from evolution.rpyc_router.constants import in_force
 from evolution.rpyc_router.model_client import ModelRpcClient, rpyc_addresses, start_model_processes
 
@@ -26,12 +27,14 @@ def run_controller_process(context: ChildContext, args: EngineArgs, endpoints: E
     controller = Controller(context, args, endpoints)
     context.ready()
     controller.loop()
+    controller.trace.close()
     for worker in controller.workers:
         worker.join()
 
 
 class Controller:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+        self.trace = make_trace(args.trace_dir, context.name, "dispatcher")
         self.supervisor = context.supervisor
         self.constants = in_force(args)
         self.blocks = args.idle == "block"
@@ -57,10 +60,18 @@ class Controller:
 
     def loop(self) -> None:
         while True:
-            for message in self.recv_from_tokenizer.drain(wait=self.blocks):
+            self.trace.turn()
+            if self.blocks:
+                self.trace.part("idle")
+                self.recv_from_tokenizer.wait()
+            self.trace.part("recv_requests")
+            messages = self.recv_from_tokenizer.drain(wait=False)
+            self.trace.part("send_output")
+            for message in messages:
                 self.dispatch(message)
                 if isinstance(message, StopRequest):
                     return
+            self.trace.part("pacing_sleep")
             time.sleep(self.constants.sleep_dispatcher)
 
     def dispatch(self, message: Request) -> None:
@@ -113,25 +124,31 @@ class DataParallelWorkerThread(threading.Thread):
 
     async def loop_for_forward(self) -> None:
         constants = in_force(self.args)
-        model_client = ModelRpcClient(self.args, self.addresses)
+        trace = make_trace(self.args.trace_dir, self.context.name, self.name)
+        model_client = ModelRpcClient(self.args, self.addresses, trace)
         send_to_detokenizer = Sender(self.context.zmq, self.endpoints.token_batches)
         send_to_main = Sender(self.context.zmq, self.endpoints.control)
         self.connected.set()
         output = TurnOutput(None, [], 0, busy=False, stop=False)
         while not output.stop:
+            trace.turn()
+            trace.part("recv_requests" if output.busy else "idle")
             messages = self.drain(wait=self.args.idle == "block" and not output.busy)
             output = await model_client.step(messages)
+            trace.part("send_output")
             if output.tokens:
                 send_to_detokenizer.send(output.tokens)
             for message in output.control:
                 send_to_main.send(message)
             if output.finished:
                 self.finished(self.replica, output.finished)
+            trace.part("pacing_sleep")
             if output.tokens and constants.sleep_after_output:
                 await asyncio.sleep(constants.sleep_after_output)
             if constants.sleep_every_turn:
                 await asyncio.sleep(constants.sleep_every_turn)
         model_client.close()
+        trace.close()
 
     def drain(self, wait: bool) -> list[Request]:
         """All that was dispatched to this replica; `wait` blocks this thread, whose loop has nothing else to do."""

@@ -12,6 +12,7 @@ from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
 from common.messages import Request
 from common.processes import ChildContext, configure_logging
+from common.tracing import make_trace
 from common.worker import Worker
 from evolution.rpyc_router.constants import in_force
 
@@ -22,18 +23,26 @@ def run_local_router_process(context: ChildContext, args: EngineArgs, endpoints:
     send_to_detokenizer = Sender(context.zmq, endpoints.token_batches)
     send_to_main = Sender(context.zmq, endpoints.control)
     constants = in_force(args)
-    worker = Worker(args, replica=0, rank=0, group=None, rules=constants.rules)
+    trace = make_trace(args.trace_dir, context.name)
+    worker = Worker(args, replica=0, rank=0, group=None, rules=constants.rules, trace=trace)
     context.ready(worker.info)
 
     stop = False
     while not stop:
-        messages = recv_from_tokenizer.drain(wait=args.idle == "block" and not worker.busy)
+        trace.turn()
+        if args.idle == "block" and not worker.busy:
+            trace.part("idle")
+            recv_from_tokenizer.wait()
+        trace.part("recv_requests")
+        messages = recv_from_tokenizer.drain(wait=False)
         output = worker.step(messages)
         if output.tokens:
             send_to_detokenizer.send(output.tokens)
         for message in output.control:
             send_to_main.send(message)
+        trace.part("pacing_sleep")
         if output.tokens:
             time.sleep(constants.sleep_after_output)
         time.sleep(constants.sleep_every_turn)
         stop = output.stop
+    trace.close()

@@ -11,6 +11,7 @@ from common.channels import Endpoints
 from common.messages import Request, TurnOutput
 from common.processes import ReadyReport, Supervisor
 from common.ranks import rank_env, rank_name, replica_group
+from common.tracing import NO_TRACE, NoTrace, Trace
 from evolution.rpyc_router.constants import in_force
 from evolution.rpyc_router.transport import ReferenceCalls, ValueCalls
 
@@ -36,8 +37,9 @@ def rpyc_addresses(args: EngineArgs, ready: list[ReadyReport], replica: int) -> 
 class ModelRpcClient:
     """Calls all ranks of one replica. Lives on one asyncio loop."""
 
-    def __init__(self, args: EngineArgs, addresses: list[str | int]) -> None:
-        """Connect to ranks that are ready. Must be called on the loop's thread."""
+    def __init__(self, args: EngineArgs, addresses: list[str | int], trace: Trace | NoTrace = NO_TRACE) -> None:
+        """Connect to ranks that are ready. Must be called on the loop's thread; `trace` is that thread's."""
+        self._trace = trace
         constants = in_force(args)
         self.step = self._step_replicated if args.scheduling == "replicated" else self._step_rank0
         calls = ValueCalls if constants.calls == "by value" else ReferenceCalls
@@ -50,7 +52,11 @@ class ModelRpcClient:
     async def _step_rank0(self, messages: list[Request]) -> TurnOutput:
         """Rank 0 plans; every rank is sent the plan and executes it, until rank 0 says that the turn is over."""
         rank0 = self._ranks[0]
-        reply = await rank0.call("plan", rank0.pack(messages))
+        self._trace.part("encode")
+        payload = rank0.pack(messages)
+        self._trace.part("transport")
+        reply = await rank0.call("plan", payload)
+        self._trace.part("decode")
         answer = rank0.unpack(reply, list[BatchPlan | TurnOutput])[0]
         while isinstance(answer, BatchPlan):
             answer = await self._call_all("execute", [answer])
@@ -58,8 +64,12 @@ class ModelRpcClient:
 
     async def _call_all(self, method: str, argument: list[Any]) -> Any:
         rank0 = self._ranks[0]
+        self._trace.part("encode")
         payload = rank0.pack(argument)
+        self._trace.part("transport")
+        self._trace.count("messages", len(self._ranks))
         replies = await asyncio.gather(*[rank.call(method, payload) for rank in self._ranks])
+        self._trace.part("decode")
         return rank0.unpack(replies[0], list[BatchPlan | TurnOutput])[0]
 
     def close(self) -> None:

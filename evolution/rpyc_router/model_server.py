@@ -13,6 +13,7 @@ from common.messages import Request, TurnOutput
 from common.parallel.group import GroupSpec
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_label
+from common.tracing import make_trace
 from common.worker import Worker
 from evolution.rpyc_router.constants import in_force
 from evolution.rpyc_router.transport import ReferenceEnd, ValueEnd, make_server
@@ -24,12 +25,14 @@ def run_model_process(
     configure_logging(args.log_level, rank_label(args, replica, rank))
     constants = in_force(args)
     end = ValueEnd if constants.calls == "by value" else ReferenceEnd
-    service = ModelRpcService(context, Worker(args, replica, rank, group, constants.rules), end)
+    trace = make_trace(args.trace_dir, context.name)  # the thread that serves is this one
+    service = ModelRpcService(context, Worker(args, replica, rank, group, constants.rules, trace), end)
     context.mark("loaded")
     server = make_server(service, socket_path, constants)
     context.ready({**service.worker.info, "rpyc_address": server.port})
     server.start()  # serves the router's connection, and returns when the router closes it
     service.worker.close()
+    trace.close()
 
 
 class ModelRpcService(rpyc.Service):
@@ -63,8 +66,16 @@ class ModelRpcService(rpyc.Service):
         return self.worker.plan_further() or self.worker.output()
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
+        trace = self.worker.trace
+        trace.turn()
+        trace.part("decode")
         try:
-            return self.end.give([call()])
+            result = call()
+            trace.part("encode")
+            return self.end.give([result])
         except Exception as error:
             self.context.fail(error)
             raise
+        finally:
+            # rpyc sends the reply, and waits for the next call.
+            trace.part("transport" if self.worker.scheduler and self.worker.busy else "idle")

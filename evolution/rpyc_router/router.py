@@ -10,6 +10,7 @@ from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
 from common.messages import Request, TurnOutput
 from common.processes import ChildContext, configure_logging
+from common.tracing import make_trace
 from evolution.rpyc_router.constants import in_force
 from evolution.rpyc_router.model_client import ModelRpcClient, rpyc_addresses, start_model_processes
 
@@ -23,7 +24,7 @@ async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoin
     start_model_processes(args, endpoints, context.supervisor, replica=0)  # first: they take longest
     router = Router(context, args, endpoints)
     ready = context.supervisor.wait_ready()
-    router.model_client = ModelRpcClient(args, rpyc_addresses(args, ready, replica=0))
+    router.model_client = ModelRpcClient(args, rpyc_addresses(args, ready, replica=0), router.trace)
     context.ready()
 
     receiving = asyncio.create_task(router.loop_for_recv_requests())
@@ -34,10 +35,12 @@ async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoin
     receiving.cancel()
     context.supervisor.expect_exit()
     router.model_client.close()
+    router.trace.close()
 
 
 class Router:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+        self.trace = make_trace(args.trace_dir, context.name)
         self.constants = in_force(args)
         self.blocks = args.idle == "block"
         self.model_client: ModelRpcClient
@@ -56,15 +59,19 @@ class Router:
     async def loop_for_forward(self) -> None:
         busy = False
         while True:
+            self.trace.turn()
             if self.blocks and not busy and not self.recv_reqs:
+                self.trace.part("idle")
                 self.arrived.clear()
                 await self.arrived.wait()
             next_step_input, self.recv_reqs = self.recv_reqs, []
             output = await self.model_client.step(next_step_input)
+            self.trace.part("send_output")
             self.send(output)
             if output.stop:
                 return
             busy = output.busy
+            self.trace.part("pacing_sleep")
             if output.tokens and self.constants.sleep_after_output:
                 await asyncio.sleep(self.constants.sleep_after_output)
             # In level no sleep, but a step of the loop, in which the other task can receive.

@@ -1,0 +1,99 @@
+"""A trace of each stage: every process and thread of it, parts that add up, an arrow for each request."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from common.tracing import DISTRIBUTE
+from evolution import Engine
+from report.trace import chrome_trace, counts_of, load, parts_of
+
+REQUESTS = 6
+SHAPES = [("rpyc", 2, 1), ("broadcast", 2, 1), ("peer", 2, 1), ("rpyc", 1, 2), ("broadcast", 1, 2), ("peer", 1, 2)]
+
+
+@pytest.mark.parametrize(("one_stage", "tp_size", "dp_size"), SHAPES)
+def test_every_thread_and_request_is_traced(tmp_path: Path, one_stage: str, tp_size: int, dp_size: int) -> None:
+    with Engine(
+        model_path="tiny", stage=one_stage, tp_size=tp_size, dp_size=dp_size, trace_dir=str(tmp_path)
+    ) as engine:
+        params = {"max_new_tokens": 8, "temperature": 0, "ignore_eos": True}
+        engine.generate(["The capital of France is"] * REQUESTS, params)
+        processes = {report.name for process in engine.processes for report in process.walk()}
+    threads = load(tmp_path)
+    assert {thread.process for thread in threads} == processes | {"main"}
+    check_parts([thread for thread in threads if thread.plans], tp_size)
+    check_arrows(chrome_trace(threads)["traceEvents"])
+
+
+def check_parts(planners: list, tp_size: int) -> None:
+    assert planners
+    for thread in planners:
+        parts = parts_of(thread)
+        assert {"process_input_requests", "get_next_batch_to_run", "forward", "process_batch_result"} <= set(parts)
+        assert parts["forward"][0] > 0
+        if tp_size > 1:
+            assert parts.keys() & set(DISTRIBUTE)
+        wall = sum(wall for wall, _ in parts.values())
+        turns = thread.turns[1:]
+        assert wall == turns[-1][-1].end - turns[0][0].begin
+        assert parts["other"][0] < 0.2 * wall
+        if "rpyc" not in thread.process and tp_size > 1:
+            assert counts_of(thread)["collectives"] >= 8
+
+
+def check_arrows(events: list[dict]) -> None:
+    """Each request is one chain from main to main, and each of its ends lies in a slice of its thread."""
+    slices = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            slices[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    chains = defaultdict(list)
+    for event in events:
+        if event["ph"] in "stf":
+            chains[event["id"]].append(event)
+            here = slices[event["pid"], event["tid"]]
+            assert any(begin <= event["ts"] <= end for begin, end in here), event
+    assert len(chains) == REQUESTS
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    for chain in chains.values():
+        assert [event["ph"] for event in chain] == ["s", "t", "t", "f"]
+        assert names[chain[0]["pid"]] == names[chain[-1]["pid"]] == "0 main"
+        assert "TP0" in names[chain[1]["pid"]]
+        assert names[chain[2]["pid"]].endswith("evo-detokenizer")
+
+
+def test_the_command_writes_a_file_for_perfetto(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "evolution", "trace", "--model-path", "tiny", "--stage", "broadcast"]
+    command += ["--tp-size", "2", "--num-prompts", "4", "--out", str(tmp_path / "trace.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert "get_next_batch_to_run" in done.stdout
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert trace["otherData"]["device"] == "cpu"
+    names = [event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"]
+    assert names == ["0 main", "1 evo-controller TP0", "2 evo-tp-server TP1", "3 evo-detokenizer"]
+    begins = defaultdict(list)
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            begins[event["pid"], event["tid"]].append((event["ts"], -event["dur"]))
+    for thread in begins.values():
+        assert thread == sorted(thread)  # nested: the outer slice comes first
+
+
+def test_bad_input_is_one_line(tmp_path: Path) -> None:
+    for arguments, words in (
+        (["--out", str(tmp_path / "no" / "trace.json")], "--out"),
+        (["--stage", "all", "--out", "x.json"], "a trace is of one stage"),
+        (["--trace-dir", str(tmp_path / "no"), "--out", str(tmp_path / "x.json")], "--trace-dir"),
+    ):
+        command = [sys.executable, "-m", "evolution", "trace", "--model-path", "tiny", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2
+        assert words in done.stderr and done.stderr.count("\n") == 1
