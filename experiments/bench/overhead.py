@@ -1,8 +1,8 @@
 """`bench overhead`: what tracing costs, by the time per output token with it on and off.
 
-A repeat starts an engine without tracing, measures it and stops it, then one with; only one lives at a time. 16 requests
-of 128 random token ids come at once and get 256 tokens each. On the simulated accelerator the forward takes no core,
-so that what tracing takes cannot hide behind it; its time per token is short, so that the share is large.
+A repeat starts an engine without tracing, measures it and stops it, then one with; only one lives at a time. 16
+requests of 128 random token ids come at once and get 256 tokens each. On the simulated accelerator the forward takes
+no core, so that what tracing takes cannot hide behind it; its time per token is short, so that the share is large.
 
 Beside the ratio: what one call of a trace costs on this machine, and how many a turn of rank 0 makes.
 """
