@@ -14,11 +14,11 @@ from matplotlib.axes import Axes  # noqa: E402
 from experiments.bench.planning import RUNNING_MEANWHILE, WAITING_MEANWHILE, Series  # noqa: E402
 
 PANELS = (
-    ("decode", "running", "A decode turn", f"running requests ({WAITING_MEANWHILE} wait)"),
-    ("decode", "waiting", "A decode turn", f"waiting requests ({RUNNING_MEANWHILE} run)"),
+    ("decode", "running", "A decode turn, by those that run", f"running requests ({WAITING_MEANWHILE} wait)"),
+    ("decode", "waiting", "A decode turn, by those that wait", f"waiting requests ({RUNNING_MEANWHILE} run)"),
     ("burst", "arriving", "n requests arrive, enter and end together", "n, requests arriving at an idle engine"),
-    ("admission", "running", "A turn that lets one request in", f"running requests ({WAITING_MEANWHILE} wait)"),
-    ("admission", "waiting", "A turn that lets one request in", f"waiting requests ({RUNNING_MEANWHILE} run)"),
+    ("admission", "running", "One request enters, by those that run", f"running requests ({WAITING_MEANWHILE} wait)"),
+    ("admission", "waiting", "One request enters, by those that wait", f"waiting requests ({RUNNING_MEANWHILE} run)"),
 )
 COLOURS = {
     "plan": "#0072b2",
@@ -44,7 +44,13 @@ dotted   what linear and quadratic growth
 
 lpm matches every waiting prompt, up to 128
 of them; above that it falls back to fcfs,
-hence the drop of `order`."""
+hence the drop of `order`.
+
+add      take a request in
+order    sort those that wait
+admit    choose from them, find slots
+plan     choose the rows of a decode step
+commit   take the new tokens in"""
 
 
 def draw(series: list[Series], folder: Path) -> list[str]:
