@@ -19,6 +19,7 @@ RUN_BATCH = ("prepare", "forward", "sample")
 GROUPS = {**dict.fromkeys(DISTRIBUTE, "distribute"), **dict.fromkeys(RUN_BATCH, "run_batch")}
 FIRST = ("main", "evo-router", "evo-controller-multi", "evo-dp-controller")
 LEVELS = ("running", "waiting")
+LEAD_IN_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,11 @@ def _thread(path: Path) -> ThreadTrace:
 
 
 def chrome_trace(threads: list[ThreadTrace]) -> dict[str, Any]:
-    """The object to write as JSON. Times count from the first record of any thread."""
-    start = min(part.begin for thread in threads for turn in thread.turns for part in turn)
+    """The object to write as JSON. Times count from the moment before the first request; what was earlier, when the
+    processes started one after the other, is left out."""
+    first = [record.wall_ns for thread in threads for record in thread.requests]
+    start = min(first or [part.begin for thread in threads for turn in thread.turns for part in turn])
+    start -= LEAD_IN_NS if first else 0
     events: list[dict[str, Any]] = []
     processes = list(dict.fromkeys((thread.pid, thread.process) for thread in threads))
     for place, (pid, name) in enumerate(processes):  # a viewer sorts by name, which the place leads
@@ -101,6 +105,7 @@ def chrome_trace(threads: list[ThreadTrace]) -> dict[str, Any]:
 
 def _slices(thread: ThreadTrace, start: int) -> Iterator[dict[str, Any]]:
     for number, turn in enumerate(thread.turns):
+        turn = [part for part in turn if part.begin >= start]
         working = [part for part in turn if part.name not in ("idle", "pacing_sleep")]
         if not working:
             continue
@@ -132,7 +137,7 @@ def _counters(thread: ThreadTrace, start: int) -> Iterator[dict[str, Any]]:
     if "TP0" not in thread.process:
         return  # every rank that plans has the same
     for record in thread.counts:
-        if record.name in LEVELS:
+        if record.name in LEVELS and record.wall_ns >= start:
             ts = (record.wall_ns - start) / 1000
             yield {"ph": "C", "name": f"{record.name} requests", "ts": ts, "args": {record.name: record.value}}
 
