@@ -139,7 +139,7 @@ def _counters(thread: ThreadTrace, start: int) -> Iterator[dict[str, Any]]:
     for record in thread.counts:
         if record.name in LEVELS and record.wall_ns >= start:
             ts = (record.wall_ns - start) / 1000
-            yield {"ph": "C", "name": f"{record.name} requests", "ts": ts, "args": {record.name: record.value}}
+            yield {"ph": "C", "name": "requests", "ts": ts, "args": {record.name: record.value}}
 
 
 def _arrows(threads: list[ThreadTrace], start: int) -> list[dict[str, Any]]:
