@@ -147,13 +147,15 @@ class PagedAttention:
         threads = torch.get_num_threads()
         if self._small:
             torch.set_num_threads(1)
-        for span in self._spans:
-            torch.index_select(pool_rows, 0, span.index, out=span.stored)
-            if span.wide is not span.stored:
-                span.wide.copy_(span.stored)
-            for tile in span.tiles:
-                _attend_tile(q[tile.first : tile.last], tile, out[tile.first : tile.last])
-        torch.set_num_threads(threads)
+        try:
+            for span in self._spans:
+                torch.index_select(pool_rows, 0, span.index, out=span.stored)
+                if span.wide is not span.stored:
+                    span.wide.copy_(span.stored)
+                for tile in span.tiles:
+                    _attend_tile(q[tile.first : tile.last], tile, out[tile.first : tile.last])
+        finally:
+            torch.set_num_threads(threads)
         return out
 
     def _span_end(self, lengths: np.ndarray, first: int) -> int:

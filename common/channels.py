@@ -137,6 +137,8 @@ class Receiver:
         self.socket.setsockopt(zmq.RCVHWM, 0)
         channel.bind(self.socket)
         self.decode = channel.decoder(message_type)
+        self._poller = zmq.Poller()
+        self._poller.register(self.socket, zmq.POLLIN)
 
     def receive(self) -> Any:
         """Block until a message arrives."""
@@ -144,13 +146,13 @@ class Receiver:
 
     def wait(self) -> None:
         """Block until there is a message to drain."""
-        self.socket.poll()
+        self._poller.poll()
 
     def drain(self, wait: bool) -> list[Any]:
         """All messages that have arrived, in order; with `wait`, block until there is at least one."""
-        if wait:
-            self.wait()
         messages = []
+        if wait:
+            messages.append(self.decode(self.socket.recv()))
         while True:
             try:
                 messages.append(self.decode(self.socket.recv(zmq.NOBLOCK)))

@@ -25,12 +25,14 @@ def rank_env(args: EngineArgs) -> dict[str, str]:
     glibc asks for huge pages for what it maps: a step of SmolLM2 takes 6% (float32) to 11% (bfloat16, 8 prompts) less.
     """
     threads = str(threads_per_rank(args))
-    tunables = filter(None, (os.environ.get("GLIBC_TUNABLES"), "glibc.malloc.hugetlb=1"))
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    if "glibc.malloc.hugetlb" not in tunables:
+        tunables = ":".join(filter(None, (tunables, "glibc.malloc.hugetlb=1")))
     return {
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "GOMP_SPINCOUNT": "3000",
-        "GLIBC_TUNABLES": ":".join(tunables),
+        "GLIBC_TUNABLES": tunables,
     }
 
 

@@ -32,6 +32,8 @@ def sample(
 
     positions[i] is the index, within request i, of the token that is being sampled. histories[i] is there for a row
     that asks for more than RowSampling says; None when no row does.
+
+    FloatingPointError if a row's logits are not all finite.
     """
     tokens = _argmax(logits)
     # Of a row with a NaN that is the NaN's place.

@@ -6,6 +6,7 @@ next. What no part claims is `other`. Each has wall time (CLOCK_MONOTONIC) and C
 ```
 recv_requests            drain the channel, decode
 distribute               encode, transport, decode: how the turn's input reaches the other ranks; rpyc: the call
+wait_for_router          of an rpyc rank between two calls of a busy router: transport, and what else the router does
 process_input_requests   take the messages into the scheduler
 get_next_batch_to_run    match, admit, batch
 prepare, forward, sample what one execution is made of
@@ -16,9 +17,10 @@ pacing_sleep             an era's sleep between two turns
 other                    the rest
 ```
 
-A trace costs nothing when it is off: NO_TRACE takes the calls and does nothing. When it is on, a call is two clock
-reads and four numbers in a buffer, which is written between two turns when it is full. Each thread of each process
-writes a file of its own; `report.trace` joins them.
+When it is off, NO_TRACE takes the calls and does nothing. When it is on, a call is two clock reads and four numbers in
+a buffer, which is written between two turns when it is full. Each thread of each process writes a file of its own;
+`report.trace` joins them. On a GPU kernels run on while the thread goes on: what a forward takes shows in `sample`,
+which waits for it.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ PARTS = (
     "encode",
     "transport",
     "decode",
+    "wait_for_router",
     "process_input_requests",
     "get_next_batch_to_run",
     "prepare",
@@ -103,6 +106,7 @@ class Trace:
         self._file = (folder / f"{os.getpid()}-{thread_id}.trace").open("wb")
         who = {"process": process, "thread": thread, "pid": os.getpid(), "tid": thread_id}
         self._file.write(msgspec.json.encode(who) + b"\n")
+        self._file.flush()
         self._buffer = array("q")
 
     def turn(self) -> None:

@@ -79,7 +79,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 def check_writable(path: str, option: str = "--json") -> None:
     """Before the run, not after it."""
-    new = not Path(path).exists()
+    new = not os.path.lexists(path)
     try:
         with Path(path).open("a"):
             pass

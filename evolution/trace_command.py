@@ -20,12 +20,14 @@ from evolution.environment import environment
 from evolution.requests import RequestMaker
 from evolution.run import check_writable, run_stage
 from evolution.workload import make_workload
-from report.trace import ThreadTrace, chrome_trace, counts_of, load, parts_of
+from report.trace import ThreadTrace, chrome_trace, counts_of, load, parts_of, working_turns
 
 
 def trace_command(options: argparse.Namespace) -> int:
     if options.stage == "all":
         raise ValueError("--stage all: a trace is of one stage")
+    if options.trace_dir:
+        raise ValueError("--trace-dir does not go with trace: it is what trace makes, and then removes")
     args, config = resolve_args(engine_args_from(options))
     workload = make_workload(options, RequestMaker(args, config, Tokenizer(args.model_path)))
     check_writable(options.out, "--out")
@@ -40,21 +42,27 @@ def trace_command(options: argparse.Namespace) -> int:
     trace = chrome_trace(threads) | {"otherData": environment(args)}
     Path(options.out).write_bytes(msgspec.json.encode(trace))
     for thread in threads:
-        if thread.plans:
-            console.print(parts_table(thread))
+        if turns := working_turns(thread):
+            console.print(parts_table(thread, turns))
     console.print(f"trace of {len(threads)} threads: {options.out}  (open it at ui.perfetto.dev)", soft_wrap=True)
     return 0
 
 
-def parts_table(thread: ThreadTrace) -> Table:
-    """Per turn in which something ran."""
-    turns = sum(any(part.name == "forward" for part in turn) for turn in thread.turns[1:])
-    table = Table(title=f"{thread.process}: {turns} turns with a forward; per such turn")
+def parts_table(thread: ThreadTrace, turns: list[int]) -> Table:
+    """A working turn on average; what the others took, in one line."""
+    name = thread.process if thread.thread == "loop" else f"{thread.process} {thread.thread}"
+    table = Table(title=f"{name}: {len(turns)} turns that ran something; such a turn:")
     for column in ("part", "wall us", "CPU us"):
         table.add_column(column, justify="right" if column != "part" else "left")
-    for name, (wall, cpu) in parts_of(thread).items():
-        table.add_row(name, f"{wall / max(1, turns) / 1000:.1f}", f"{cpu / max(1, turns) / 1000:.1f}")
-    table.add_section()
-    for name, count in counts_of(thread).items():
-        table.add_row(name, f"{count / max(1, turns):.2f}", "")
+    for part, (wall, cpu) in parts_of(thread, turns).items():
+        table.add_row(part, f"{wall / len(turns) / 1000:.1f}", f"{cpu / len(turns) / 1000:.1f}")
+    counts = counts_of(thread, turns)
+    if counts:
+        table.add_section()
+    for count, value in counts.items():
+        table.add_row(count, f"{value / len(turns):.2f}", "")
+    others = [n for n in range(1, len(thread.turns)) if n not in set(turns)]
+    if others:
+        wall, cpu = (sum(column) / 1e6 for column in zip(*parts_of(thread, others).values(), strict=True))
+        table.caption = f"{len(others)} turns ran nothing: {wall:.0f} ms, CPU {cpu:.0f} ms in all"
     return table

@@ -20,6 +20,7 @@ GROUPS = {**dict.fromkeys(DISTRIBUTE, "distribute"), **dict.fromkeys(RUN_BATCH, 
 FIRST = ("main", "evo-router", "evo-controller-multi", "evo-dp-controller")
 LEVELS = ("running", "waiting")
 LEAD_IN_NS = 1_000_000
+WAITS = ("idle", "pacing_sleep", "wait_for_router")
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,13 @@ class ThreadTrace:
     pid: int
     tid: int
     turns: list[list[Part]] = field(default_factory=list)  # the first is what came before the first turn
-    counts: list[Record] = field(default_factory=list)
+    counts: list[tuple[int, Record]] = field(default_factory=list)  # with the number of the turn
     requests: list[Record] = field(default_factory=list)
 
     @property
     def plans(self) -> bool:
         """Whether this thread holds a scheduler: its counters are a replica's."""
-        return any(record.name in LEVELS for record in self.counts)
+        return any(record.name in LEVELS for _, record in self.counts)
 
 
 def load(folder: Path) -> list[ThreadTrace]:
@@ -67,7 +68,7 @@ def _thread(path: Path) -> ThreadTrace:
     current: Record | None = None
     for record in records:
         if record.name in COUNTERS:
-            trace.counts.append(record)
+            trace.counts.append((len(trace.turns) - 1, record))
             continue
         if record.name in EVENTS and record.name != "turn":
             trace.requests.append(record)
@@ -106,11 +107,8 @@ def chrome_trace(threads: list[ThreadTrace]) -> dict[str, Any]:
 def _slices(thread: ThreadTrace, start: int) -> Iterator[dict[str, Any]]:
     for number, turn in enumerate(thread.turns):
         turn = [part for part in turn if part.begin >= start]
-        working = [part for part in turn if part.name not in ("idle", "pacing_sleep")]
-        if not working:
-            continue
         # A wait in the middle of a turn would make its slice look busy: each stretch of work is one.
-        for idle, stretch in groupby(turn, key=lambda part: part not in working):
+        for idle, stretch in groupby(turn, key=lambda part: part.name in WAITS):
             if idle:
                 continue
             parts = list(stretch)
@@ -136,7 +134,7 @@ def _slice(name: str, parts: list[Part], start: int) -> dict[str, Any]:
 def _counters(thread: ThreadTrace, start: int) -> Iterator[dict[str, Any]]:
     if "TP0" not in thread.process:
         return  # every rank that plans has the same
-    for record in thread.counts:
+    for _, record in thread.counts:
         if record.name in LEVELS and record.wall_ns >= start:
             ts = (record.wall_ns - start) / 1000
             yield {"ph": "C", "name": "requests", "ts": ts, "args": {record.name: record.value}}
@@ -163,20 +161,27 @@ def _arrows(threads: list[ThreadTrace], start: int) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------------- where the turns went
 
 
-def parts_of(thread: ThreadTrace) -> dict[str, tuple[int, int]]:
-    """Wall and CPU time of each part over all turns, in ns; idle waits and sleeps among them."""
+def working_turns(thread: ThreadTrace) -> list[int]:
+    """The numbers of the turns in which this thread ran a forward; of a router's, in which it called the ranks."""
+    sign = "forward" if thread.plans else "transport"
+    return [n for n, turn in enumerate(thread.turns) if n and any(part.name == sign for part in turn)]
+
+
+def parts_of(thread: ThreadTrace, turns: list[int]) -> dict[str, tuple[int, int]]:
+    """Wall and CPU time of each part over these turns, in ns; idle waits and sleeps among them."""
     total: dict[str, list[int]] = {name: [0, 0] for name in PARTS}
-    for turn in thread.turns[1:]:
-        for part in turn:
+    for turn in turns:
+        for part in thread.turns[turn]:
             total[part.name][0] += part.end - part.begin
             total[part.name][1] += part.cpu
     return {name: (wall, cpu) for name, (wall, cpu) in total.items() if wall}
 
 
-def counts_of(thread: ThreadTrace) -> dict[str, int]:
-    """The sums of what was counted."""
+def counts_of(thread: ThreadTrace, turns: list[int]) -> dict[str, int]:
+    """The sums of what was counted in these turns."""
+    chosen = set(turns)
     total: dict[str, int] = defaultdict(int)
-    for record in thread.counts:
-        if record.name not in LEVELS:
+    for turn, record in thread.counts:
+        if turn in chosen and record.name not in LEVELS:
             total[record.name] += record.value
     return dict(total)

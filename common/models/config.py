@@ -99,7 +99,7 @@ def _check_sizes(config: ModelConfig) -> None:
         value = getattr(config, name)
         if not 0 < value < math.inf:
             raise ValueError(f"{config.path}: config.json gives {value:g} for {name}, which must be above 0 and finite")
-    if config.tie_word_embeddings not in (True, False):
+    if not isinstance(config.tie_word_embeddings, bool):
         raise ValueError(
             f"{config.path}: config.json gives {config.tie_word_embeddings!r} for tie_word_embeddings, which must be"
             " true or false"
@@ -163,7 +163,7 @@ def _config_from(folder: Path, values: dict[str, Any]) -> ModelConfig:
         rms_norm_eps=float(values.get("rms_norm_eps", DEFAULT_RMS_NORM_EPS)),
         rope_theta=rope_theta,
         rope_scaling=rope_scaling,
-        tie_word_embeddings=values.get("tie_word_embeddings") or False,
+        tie_word_embeddings=False if values.get("tie_word_embeddings") is None else values["tie_word_embeddings"],
         eos_token_ids=_eos_token_ids(folder, values),
         qkv_bias=qwen2 or attention_bias,
         o_bias=attention_bias and not qwen2,

@@ -231,6 +231,8 @@ def _save_tokenizer(source: Path, folder: Path) -> None:
         (Path(alone) / "model.gguf").symlink_to(source)
         try:
             tokenizer = PreTrainedTokenizerFast.from_pretrained(alone, gguf_file="model.gguf")
+        except MemoryError:
+            raise
         except Exception as error:  # `tokenizers` raises nothing more special
             raise ValueError(f"transformers cannot make a tokenizer of it ({error!r})") from None
         tokenizer.save_pretrained(folder)

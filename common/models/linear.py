@@ -19,7 +19,7 @@ EXPECTED_ROWS = 128
 
 # With AVX-512 oneDNN gives one row other bits than two or more when a sum is over more than 1024 elements. And four
 # rows are the fastest (SmolLM2's matrices, one thread of a Zen 4: 0.75 of the time of one). With AVX2 neither is so.
-LEAST_ROWS = 4 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 1
+LEAST_ROWS = 4 if torch.cpu._is_avx512_supported() else 1
 
 # FBGEMM works off rows in groups of up to six. Groups of one and two sum in another order than the larger ones, and a
 # multiple of three never leaves such a rest: no difference in any count up to 600. Three rows take no longer than one.

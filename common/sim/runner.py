@@ -46,8 +46,7 @@ class SimRunner:
         trace: Trace | NoTrace = NO_TRACE,
     ) -> None:
         """token_ids: those that may come out. launch_us: CPU time that launching a forward burns, before it begins."""
-        # By default the kernel may wake a thread 50 us late, to wake several at once. The threads that this one starts
-        # inherit it: rpyc serves in one of them.
+        # By default the kernel may wake a thread 50 us late, to wake several at once.
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
         self._tp = tp
         self._trace = trace

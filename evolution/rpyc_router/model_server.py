@@ -78,4 +78,4 @@ class ModelRpcService(rpyc.Service):
             raise
         finally:
             # rpyc sends the reply, and waits for the next call.
-            trace.part("transport" if self.worker.scheduler and self.worker.busy else "idle")
+            trace.part("wait_for_router" if self.worker.scheduler and self.worker.busy else "idle")

@@ -35,8 +35,8 @@ def show(result: dict[str, Any]) -> None:
             title = f"T = {ranks}: {name}, milliseconds of a step, for a request with an image"
             console.print(_times(title, cells, sizes, {name: MEASURES[name]}, unit=1000))
     console.print(
-        f"the driver pauses {result['pace_ms']:g} ms after each step; without sending, that costs"
-        f" {result['pause_cpu']:.0f} us of CPU time, which is in every figure of CPU time above",
+        f"the driver pauses {result['pace_ms']:g} ms after each step, and looks for the end of a step once in so long:"
+        f" such a pause costs {result['pause_cpu']:.0f} us of CPU time, and a step's figures above hold one or more",
         soft_wrap=True,
     )
     _show_yardsticks(console, result["yardsticks"])

@@ -21,8 +21,8 @@ runs between them only.
 As a denominator the bench is itself checked, at T=2: wall times as multiples of a raw unix socket's in the same round
 (calls: of a socket's with an answer) must be within 25% of those measured before with other programs, on a virtual
 machine with 2 cores of an AMD EPYC (Zen 4). There the 16 requests held their ids in Python lists and were pickled, so
-that is a payload of its own here, `16 lists`. The ratios of 0 requests need a quiet
-machine: the socket's step, 13 us there, took 24 to 39 us on a busy one, so that they came out lower.
+that is a payload of its own here, `16 lists`. The ratios need a quiet machine:
+on a busy one, where the socket's step took 24 to 39 us instead of 13, only about half of them were within 25%.
 """
 
 from __future__ import annotations

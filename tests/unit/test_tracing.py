@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,32 @@ def test_a_killed_process_leaves_its_full_buffers(tmp_path: Path) -> None:
     assert len(read_trace(path)[1]) == len(content) // 32 - 1
 
 
+def test_a_process_killed_at_once_leaves_an_empty_trace(tmp_path: Path) -> None:
+    if not (pid := os.fork()):
+        Trace(tmp_path, "evo-peer TP0", "loop").part("forward")
+        os._exit(1)
+    os.waitpid(pid, 0)
+    (thread,) = load(tmp_path)
+    assert (thread.process, thread.turns) == ("evo-peer TP0", [[]])
+
+
+def test_a_part_lasts_as_long_as_what_is_done_in_it(tmp_path: Path) -> None:
+    trace = Trace(tmp_path, "evo-peer TP0", "loop")
+    trace.turn()
+    trace.part("idle")
+    time.sleep(0.05)
+    trace.part("forward")
+    until = time.thread_time() + 0.03
+    while time.thread_time() < until:
+        pass
+    trace.turn()
+    trace.close()
+    (thread,) = load(tmp_path)
+    parts = parts_of(thread, [1])
+    assert parts["idle"][0] >= 50e6 and parts["idle"][1] < 20e6
+    assert parts["forward"][0] >= 30e6 and 30e6 <= parts["forward"][1] < 40e6
+
+
 def test_parts_add_up_to_the_turns(tmp_path: Path) -> None:
     trace = Trace(tmp_path, "evo-peer TP0", "loop")
     for _ in range(50):
@@ -53,11 +81,16 @@ def test_parts_add_up_to_the_turns(tmp_path: Path) -> None:
     (thread,) = load(tmp_path)
     _, records = read_trace(next(tmp_path.glob("*.trace")))
     turns = [record for record in records if record.name == "turn"]
-    parts = parts_of(thread)
+    numbers = list(range(1, len(thread.turns)))
+    parts = parts_of(thread, numbers)
     assert set(parts) == {"other", "recv_requests", "forward", "send_output"} <= set(PARTS)
     assert sum(wall for wall, _ in parts.values()) == turns[-1].wall_ns - turns[0].wall_ns
     assert sum(cpu for _, cpu in parts.values()) == turns[-1].cpu_ns - turns[0].cpu_ns
-    assert counts_of(thread) == {"bytes": 250}
+    assert counts_of(thread, numbers) == {"bytes": 250}
+    assert parts_of(thread, [3]) == {
+        part.name: (part.end - part.begin, part.cpu) for part in thread.turns[3] if part.end > part.begin
+    }
+    assert counts_of(thread, [3, 4]) == {"bytes": 10}
 
 
 def test_no_folder_no_trace(tmp_path: Path) -> None:
