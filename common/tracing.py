@@ -147,6 +147,28 @@ def make_trace(folder: str | None, process: str, thread: str = "loop") -> Trace 
     return Trace(Path(folder), process, thread) if folder else NO_TRACE
 
 
+class CallerTraces:
+    """Of the threads that call into main: each has its own, made when it first calls."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._local = threading.local()
+        self._all: list[Trace | NoTrace] = []
+
+    def own(self) -> Trace | NoTrace:
+        """Under the caller's lock."""
+        trace = getattr(self._local, "trace", None)
+        if trace is None:
+            trace = self._local.trace = make_trace(self._folder, "main", "caller")
+            self._all.append(trace)
+        return trace
+
+    def close(self) -> None:
+        for trace in self._all:
+            trace.close()
+        self._all.clear()
+
+
 def read_trace(path: Path) -> tuple[dict[str, str | int], list[Record]]:
     """Who, and its records. A process that was killed leaves the records up to its last full buffer."""
     names = list(CODES)

@@ -35,7 +35,7 @@ from common.messages import (
 from common.processes import Failure, ProcessFailed, ReadyReport, Supervisor, refuse_while_spawning
 from common.run_folder import create_run_folder, remove_run_folder
 from common.tokenizer import Tokenizer
-from common.tracing import NoTrace, Trace, make_trace
+from common.tracing import CallerTraces, NoTrace, Trace, make_trace
 from evolution.checks import resolve_args
 from evolution.control import ControlCalls
 from evolution.requests import RequestMaker
@@ -83,7 +83,7 @@ class Engine:
         self._closing = False  # shutdown has begun
         self._closed = False  # nothing that ends from now on is a failure
         self.start_times["checked"] = time.monotonic()
-        self._trace = make_trace(self.args.trace_dir, "main", "callers")
+        self._callers = CallerTraces(self.args.trace_dir)
         self._start()
         atexit.register(self.shutdown)
 
@@ -129,6 +129,7 @@ class Engine:
         self._closing = self._closed = True
         self._supervisor.kill()
         self._zmq.destroy(linger=0)
+        self._callers.close()
         os.close(self._wake)
 
     # ------------------------------------------------------------------ generate
@@ -188,11 +189,12 @@ class Engine:
                 self._request_count += 1
                 stream = Stream(request.rid, time.perf_counter(), inbox, request.logprobs)
                 self._streams[request.rid] = stream
-                self._trace.turn()
-                self._trace.part("send_output")
-                self._trace.request("received", request.rid)
+                trace = self._callers.own()
+                trace.turn()
+                trace.part("send_output")
+                trace.request("received", request.rid)
                 self._requests.send(request)
-                self._trace.part("idle")
+                trace.part("idle")
             streams.append(stream)
         return streams
 
@@ -316,7 +318,7 @@ class Engine:
             self._supervisor.kill()
             os.eventfd_write(self._wake, 1)
             self._receiver.join()
-            self._trace.close()
+            self._callers.close()
             os.close(self._wake)
             self._zmq.destroy(linger=0)
             atexit.unregister(self.shutdown)

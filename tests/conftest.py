@@ -38,21 +38,17 @@ def run_folders() -> set[str]:
 
 
 def names_left_on_disk() -> set[str]:
-    """Run folders, and shared memory by name that no process of somebody else's uses."""
-    ours = {os.getpid(), *descendants()}
-    others = {
-        line.split(" ", 5)[-1].strip()
-        for process in psutil.process_iter()
-        if process.pid not in ours
-        for line in _maps(process.pid)
-        if "/dev/shm/" in line
-    }
+    """Run folders, and shared memory by name that nobody else uses. An orphan of ours is still of our session."""
+    others = {line.split(" ", 5)[-1].strip() for pid in psutil.pids() for line in _foreign_maps(pid)}
     return run_folders() | {str(path) for path in Path("/dev/shm").iterdir()} - others
 
 
-def _maps(pid: int) -> list[str]:
+def _foreign_maps(pid: int) -> list[str]:
+    """What a process of another session maps in /dev/shm."""
     try:
-        return Path(f"/proc/{pid}/maps").read_text().splitlines()
+        if os.getsid(pid) == os.getsid(0):
+            return []
+        return [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/dev/shm/" in line]
     except OSError:  # it has ended, or is another user's
         return []
 

@@ -24,6 +24,7 @@ def run_tp_server_process(context: ChildContext, args: EngineArgs, replica: int,
     broadcast = MessageBroadcast(control_group(group, rank), encoding, worker.loop_counts, trace)
     context.ready(worker.info)
 
+    trace.turn()
     if args.scheduling == "replicated":
         while not worker.step(broadcast.receive(idle=not worker.busy)).stop:
             trace.turn()

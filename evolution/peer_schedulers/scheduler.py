@@ -111,6 +111,7 @@ class PeerScheduler:
                 return
 
     def event_loop_executor(self) -> None:
+        self.trace.turn()
         while not (turn := self.broadcast.receive()).stop:
             if turn.plan is not None:
                 self.worker.execute(turn.plan)

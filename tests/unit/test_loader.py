@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 from common.models.config import load_config, plan_heads
-from common.models.linear import PackedLinear, can_pack, rms_norm, swiglu
+from common.models.linear import PackedGate, PackedLinear, can_pack, rms_norm, swiglu
 from common.models.llama import Llama
 from common.models.loader import ShardLoader
 from common.models.sources import resolve_model
@@ -335,6 +335,24 @@ def test_a_packed_linears_rows_do_not_depend_on_their_number(dtype: torch.dtype,
     together = linear(x)
     for n in (*range(1, 20), 31, 64, 65, 128, 129):
         assert torch.equal(linear(x[:n]), together[:n]), n
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_packed_gate_is_swiglu_and_its_rows_do_not_depend_on_their_number(dtype: torch.dtype, threads: int) -> None:
+    if not can_pack(dtype, torch.device("cpu")):
+        pytest.skip(f"oneDNN does not pack {dtype} on this CPU")
+    generator = torch.Generator().manual_seed(8)
+    weight = (torch.randn(2 * 301, 577, generator=generator) / 10).to(dtype)
+    x = torch.randn(130, 577, generator=generator).to(dtype)
+    torch.set_num_threads(threads)
+    gate, plain = PackedGate(weight), swiglu(torch.nn.functional.linear(x, weight))
+    together = gate(x)
+    tolerance = 1e-4 if dtype == torch.float32 else 0.05
+    torch.testing.assert_close(together, plain, rtol=tolerance, atol=tolerance)
+    for n in (*range(1, 20), 31, 64, 65, 129):
+        assert torch.equal(gate(x[:n]), together[:n]), n
+        assert torch.equal(gate(x[-n:]), together[-n:]), n
 
 
 def test_swiglu_does_not_depend_on_the_place() -> None:
