@@ -14,6 +14,7 @@ from common.messages import Request, TurnOutput
 from common.parallel.broadcast import MessageBroadcast, make_encoding
 from common.parallel.group import GroupSpec, control_group
 from common.processes import ChildContext
+from common.tracing import NO_TRACE
 from evolution.rpyc_router.constants import in_force
 from evolution.rpyc_router.model_client import ModelRpcClient
 from evolution.rpyc_router.model_server import ModelRpcService
@@ -23,6 +24,9 @@ from experiments.bench.mechanism_base import Mechanism, Place, Took
 
 class NoWorker:
     """In the worker's place: notes that the requests are here, and answers as after a turn without output."""
+
+    trace = NO_TRACE
+    scheduler = None
 
     def __init__(self, took: Took) -> None:
         self._took = took
