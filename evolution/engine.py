@@ -20,10 +20,9 @@ from typing import Any
 import zmq
 
 from common.args import EngineArgs
-from common.channels import Receiver, Sender
+from common.channels import Sender
 from common.messages import (
     AbortRequest,
-    ControlOut,
     ControlReply,
     FlushRequest,
     GenerateRequest,
@@ -35,9 +34,10 @@ from common.messages import (
 from common.processes import Failure, ProcessFailed, ReadyReport, Supervisor, refuse_while_spawning
 from common.run_folder import create_run_folder, remove_run_folder
 from common.tokenizer import Tokenizer
-from common.tracing import CallerTraces, NoTrace, Trace, make_trace
+from common.tracing import CallerTraces, NoTrace, Trace
 from evolution.checks import resolve_args
 from evolution.control import ControlCalls
+from evolution.receiver import AnswerReceiver
 from evolution.requests import RequestMaker
 from evolution.stages import find_stage, make_endpoints
 from evolution.streams import Stream
@@ -79,7 +79,7 @@ class Engine:
             self.args.dp_size, self._lock, lambda message: self._requests.send(message), self._raise_failure
         )
         self._owner = os.getpid()
-        self._wake = os.eventfd(0)  # ends the receiver thread
+        self._receiver: AnswerReceiver | None = None
         self._closing = False  # shutdown has begun
         self._closed = False  # nothing that ends from now on is a failure
         self.start_times["checked"] = time.monotonic()
@@ -94,8 +94,7 @@ class Engine:
         self._zmq = zmq.Context()
         try:
             endpoints = make_endpoints(self.args, str(folder))
-            self._texts = Receiver(self._zmq, endpoints.texts, TextBatch)
-            self._control = Receiver(self._zmq, endpoints.control, ControlOut)
+            self._receiver = AnswerReceiver(self._zmq, endpoints, self.args.trace_dir)
             self._supervisor.start(
                 "evo-detokenizer",
                 "common.detokenizer_process:run_detokenizer_process",
@@ -107,10 +106,7 @@ class Engine:
             if len(self.processes) == 1:
                 raise EngineError(f"the engine could not start: stage {self.args.stage!r} started no process")
             self._requests = Sender(self._zmq, endpoints.requests, meanwhile=self._supervisor.raise_failure)
-        except ProcessFailed as error:
-            self._abandon_start()
-            raise EngineError(f"the engine could not start: {error}") from None
-        except TimeoutError as error:
+        except (ProcessFailed, TimeoutError) as error:
             self._abandon_start()
             raise EngineError(f"the engine could not start: {error}") from None
         except BaseException:
@@ -121,16 +117,16 @@ class Engine:
             remove_run_folder(folder)
         totals = [r.info["max_total_tokens"] for p in self.processes for r in p.walk() if "max_total_tokens" in r.info]
         self.make_requests.pool_tokens = min(totals, default=self.args.max_total_tokens)
-        self._receiver = threading.Thread(target=self._receive, name="engine receiver", daemon=True)
-        self._receiver.start()
+        self._receiver.start(self._take_texts, self._take_control, self._receiver_failed)
         self.start_times["ready"] = time.monotonic()
 
     def _abandon_start(self) -> None:
         self._closing = self._closed = True
         self._supervisor.kill()
+        if self._receiver:
+            self._receiver.stop()
         self._zmq.destroy(linger=0)
         self._callers.close()
-        os.close(self._wake)
 
     # ------------------------------------------------------------------ generate
 
@@ -236,27 +232,7 @@ class Engine:
         if self._failure:
             raise EngineError(str(self._failure))
 
-    # ------------------------------------------------------------------ the receiver thread
-
-    def _receive(self) -> None:
-        trace = make_trace(self.args.trace_dir, "main", "receiver")
-        poller = zmq.Poller()
-        poller.register(self._texts.socket, zmq.POLLIN)
-        poller.register(self._control.socket, zmq.POLLIN)
-        poller.register(self._wake, zmq.POLLIN)
-        try:
-            while not self._closed:
-                trace.turn()
-                trace.part("idle")
-                poller.poll()
-                trace.part("recv_requests")
-                for batch in self._texts.drain(wait=False):
-                    self._take_texts(batch, trace)
-                for message in self._control.drain(wait=False):
-                    self._take_control(message)
-        except Exception as error:  # without this thread no caller would ever get an answer
-            self._fail_all(EngineError(f"the main process could not read an answer: {error!r}"))
-        trace.close()
+    # ------------------------------------------------------------------ on the receiver's thread
 
     def _take_texts(self, batch: TextBatch, trace: Trace | NoTrace) -> None:
         now = time.perf_counter()
@@ -277,6 +253,9 @@ class Engine:
             self.load[message.replica] = message
         else:
             self._calls.take(message)
+
+    def _receiver_failed(self, error: Exception) -> None:
+        self._fail_all(EngineError(f"the main process could not read an answer: {error!r}"))
 
     # ------------------------------------------------------------------ the end
 
@@ -316,10 +295,8 @@ class Engine:
             if self._failure is None:
                 self._fail_all(EngineError("the engine was shut down"))
             self._supervisor.kill()
-            os.eventfd_write(self._wake, 1)
-            self._receiver.join()
+            self._receiver.stop()
             self._callers.close()
-            os.close(self._wake)
             self._zmq.destroy(linger=0)
             atexit.unregister(self.shutdown)
 
