@@ -1,4 +1,4 @@
-"""The command line: `python -m evolution run | trace | processes | bench | history | model`."""
+"""The command line: `python -m evolution run | trace | compare | processes | bench | history | model`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from common.args import add_engine_args
 from common.processes import open_standard_streams
+from evolution.compare_args import add_compare_args
 
 BENCHES = {
     "engine": "output tokens/s against transformers, and TP 2 against TP 1",
@@ -47,6 +48,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
     add_engine_args(trace)
     _add_workload_args(trace)
     trace.add_argument("--out", metavar="FILE", required=True, help="the trace, JSON")
+
+    compare = commands.add_parser("compare", help="run stages side by side, in turn, and say what differs")
+    add_compare_args(compare)
 
     processes = commands.add_parser("processes", help="the process tree that a stage would start")
     add_engine_args(processes)
@@ -87,6 +91,10 @@ def _dispatch(namespace: argparse.Namespace) -> int:
         from evolution.trace_command import trace_command
 
         return trace_command(namespace)
+    if namespace.command == "compare":
+        from evolution.compare_command import compare_command
+
+        return compare_command(namespace)
     if namespace.command == "processes":
         from evolution.processes_command import processes_command
 

@@ -53,7 +53,8 @@ class ModelRpcService(rpyc.Service):
 
     def exposed_execute(self, plan: Any) -> Any:
         """`rank0`: execute. Rank 0 also commits, and says as after `plan` what comes next; the others say nothing."""
-        return self._guarded(lambda: self._execute(self.end.take(plan, list[BatchPlan])[0]))
+        planned_here = self.worker.rank == 0  # then the turn began with `plan`
+        return self._guarded(lambda: self._execute(self.end.take(plan, list[BatchPlan])[0]), begins=not planned_here)
 
     def _plan(self, requests: list[Request]) -> BatchPlan | TurnOutput:
         return self.worker.plan(requests) or self.worker.output()
@@ -65,9 +66,11 @@ class ModelRpcService(rpyc.Service):
         self.worker.commit(plan, ids)
         return self.worker.plan_further() or self.worker.output()
 
-    def _guarded(self, call: Callable[[], Any]) -> Any:
+    def _guarded(self, call: Callable[[], Any], begins: bool = True) -> Any:
+        """`begins`: a turn begins with this call."""
         trace = self.worker.trace
-        trace.turn()
+        if begins:
+            trace.turn()
         trace.part("decode")
         try:
             result = call()

@@ -1,0 +1,179 @@
+"""`compare`: run every arm in turn, repeat by repeat, into a folder; then the table of what differs.
+
+```
+for repeat in 0 .. repeats-1:
+    for arm in arms, begun one further each time:
+        start an engine, warm it up, send the workload, stop it     one engine alive at a time
+        append what there was to measure to DIR/runs.jsonl
+```
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from evolution.compare_args import DEFAULT_WORKLOAD, SETTINGS
+from evolution.engine import EngineError
+from evolution.environment import environment
+from evolution.stages import STAGES
+from experiments.compare.measure import arm_args, make_rounds, measure
+from experiments.compare.records import (
+    RUNS,
+    Arm,
+    Plan,
+    Run,
+    Workload,
+    append_run,
+    drop_torn_line,
+    read_plan,
+    read_runs,
+    write_plan,
+)
+from report.comparison import print_comparison
+
+# What an engine's life took on two cores of 2024, for the first estimate: to start and stop, then per process.
+START_S, PROCESS_S = 1.5, 0.7
+ROUND_S = {"sim": 0.4, "cpu": 12.0, "cuda": 2.0}
+
+
+def compare_command(options: argparse.Namespace) -> int:
+    folder = Path(options.out)
+    plan = make_plan(options)
+    runs = prepare_folder(folder, plan, options.resume)
+    console = Console()
+    todo = remaining(plan, runs)
+    if todo:
+        console.print(expectation(plan, todo), soft_wrap=True)
+    try:
+        run_all(folder, plan, todo, console)
+    except EngineError as error:
+        print(f"python -m evolution compare: {error}; what was measured is kept, --resume goes on", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, SystemExit):
+        print(f"python -m evolution compare: {len(read_runs(folder))} runs are kept, --resume goes on", file=sys.stderr)
+        raise
+    runs = read_runs(folder)
+    print_comparison(console, plan, runs)
+    console.print(
+        f"{len(runs)} runs: {folder / RUNS}; `python -m evolution report {folder}` draws them", soft_wrap=True
+    )
+    return 0 if len({run.tokens for run in runs}) == 1 else 1
+
+
+def make_plan(options: argparse.Namespace) -> Plan:
+    """Every arm checked. ValueError of one line for what cannot work."""
+    settings = {name: getattr(options, name) for name in SETTINGS}
+    if options.device not in DEFAULT_WORKLOAD:
+        raise ValueError(f"--device {options.device!r}: choose from {', '.join(DEFAULT_WORKLOAD)}")
+    given = (options.num_prompts, options.input_len, options.output_len, options.rounds)
+    defaults = DEFAULT_WORKLOAD[options.device]
+    workload = Workload(
+        *(default if value is None else value for value, default in zip(given, defaults, strict=True)),
+        request_rate=options.request_rate,
+    )
+    for name in ("num_prompts", "input_len", "output_len", "rounds"):
+        if getattr(workload, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(workload, name)}")
+    if workload.request_rate is not None and not 0 < workload.request_rate < float("inf"):
+        raise ValueError(f"--request-rate must be a finite number above 0, not {workload.request_rate}")
+    if options.repeats < 1:
+        raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
+    combinations = itertools.product(
+        _numbers("tp-size", options.tp_size),
+        _numbers("dp-size", options.dp_size),
+        _words("constants", options.constants, ("level", "era")),
+        _words("scheduling", options.scheduling, ("rank0", "replicated")) if options.scheduling else [""],
+        _words("stages", options.stages, tuple(STAGES)),
+    )
+    arms = []
+    for tp_size, dp_size, constants, scheduling, stage in combinations:
+        arm = Arm(stage, constants, scheduling, tp_size, dp_size)
+        args, config = arm_args(arm, settings)
+        make_rounds(workload, args, config)
+        arms.append(msgspec.structs.replace(arm, scheduling=args.scheduling))
+    return Plan(list(dict.fromkeys(arms)), options.repeats, workload, settings, environment(args))
+
+
+def prepare_folder(folder: Path, plan: Plan, resume: bool) -> list[Run]:
+    """The runs that are there already. ValueError if they are of another comparison, or nothing can be written."""
+    if not resume:
+        if read_runs(folder):
+            raise ValueError(f"--out {folder} holds runs already: --resume goes on with them, or choose another folder")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_plan(folder, plan)
+        except OSError as error:
+            raise ValueError(f"--out {folder}: {error.strerror}") from None
+        return []
+    before = read_plan(folder)
+    for what in ("arms", "workload", "settings"):
+        if getattr(before, what) != getattr(plan, what):
+            raise ValueError(f"--resume: {folder} was begun with other {what}; give the same options, or another --out")
+    commits = (before.environment["git_commit"], plan.environment["git_commit"])
+    if commits[0] != commits[1]:
+        raise ValueError(f"--resume: {folder} was begun at commit {commits[0]}, and this is {commits[1]}")
+    drop_torn_line(folder)
+    write_plan(folder, msgspec.structs.replace(before, repeats=plan.repeats))
+    return read_runs(folder)
+
+
+def remaining(plan: Plan, runs: list[Run]) -> list[tuple[int, Arm]]:
+    """(repeat, arm) in the order in which they run. Each repeat begins one arm further, so that none is always the one
+    after the same neighbour's first."""
+    done = {(run.repeat, run.arm) for run in runs}
+    order = []
+    for repeat in range(plan.repeats):
+        first = repeat % len(plan.arms)
+        order += [(repeat, arm) for arm in plan.arms[first:] + plan.arms[:first]]
+    return [item for item in order if item not in done]
+
+
+def expectation(plan: Plan, todo: list[tuple[int, Arm]]) -> str:
+    seconds = sum(_seconds(plan, arm) for _, arm in todo)
+    return (
+        f"{len(todo)} runs of {len(plan.arms)} arms, one engine at a time: about {max(1, round(seconds / 60))} minutes"
+    )
+
+
+def _seconds(plan: Plan, arm: Arm) -> float:
+    """A first guess, before anything was measured."""
+    processes = 3 + arm.tp_size * arm.dp_size
+    return START_S + PROCESS_S * processes + plan.workload.rounds * ROUND_S[plan.settings["device"]]
+
+
+def run_all(folder: Path, plan: Plan, todo: list[tuple[int, Arm]], console: Console) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+               TextColumn("{task.fields[left]}"))  # fmt: skip
+    guesses = {arm: _seconds(plan, arm) for arm in plan.arms}
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=len(todo), left="")
+        for order, (repeat, arm) in enumerate(todo, len(plan.arms) * plan.repeats - len(todo)):
+            left = sum(guesses[later] for _, later in todo[progress.tasks[task].completed :])
+            progress.update(task, description=arm.name, left=f"{round(left / 60)} min left")
+            began = os.times().elapsed
+            append_run(folder, measure(arm, plan.settings, plan.workload, repeat, order))
+            guesses[arm] = os.times().elapsed - began
+            progress.advance(task)
+
+
+def _words(option: str, text: str, choices: tuple[str, ...]) -> list[str]:
+    words = text.split(",")
+    for word in words:
+        if word not in choices:
+            raise ValueError(f"--{option} {word!r}: choose from {', '.join(choices)}, separated by commas")
+    return list(dict.fromkeys(words))
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        return list(dict.fromkeys(int(word) for word in text.split(",")))
+    except ValueError:
+        raise ValueError(f"--{option} {text!r}: give whole numbers separated by commas, like 1,2") from None

@@ -1,0 +1,253 @@
+"""One run of a comparison: an engine starts, warms up, takes the workload, and stops; and what there was to measure.
+
+All runs are traced: the parts of a turn come from the trace, what tracing costs is `bench overhead`'s to say. CPU time
+and context switches come from the OS, read before the workload and after it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import psutil
+
+from common.args import EngineArgs
+from common.messages import GenerateRequest
+from common.models.config import ModelConfig
+from common.os_accounts import ThreadAccount, process_cpu_ns, thread_accounts
+from common.processes import ReadyReport
+from common.tokenizer import Tokenizer
+from evolution.checks import resolve_args
+from evolution.engine import Engine
+from evolution.metrics import Samples, collect
+from evolution.requests import RequestMaker
+from evolution.stages import process_tree
+from evolution.streams import Stream
+from experiments.compare.records import MOST_SAMPLES, Arm, Process, Run, Strip, Thread, Turns, Workload
+from report.trace import ThreadTrace, counts_of, load, parts_of, working_turns
+
+WARM_UP_TOKENS = 8
+RANK = re.compile(r"(?:DP(?P<replica>\d+) )?TP(?P<rank>\d+)$")
+
+
+def arm_args(arm: Arm, settings: dict[str, Any]) -> tuple[EngineArgs, ModelConfig]:
+    """The settings of an arm's engine, filled in. ValueError of one line for what it cannot do."""
+    return resolve_args(
+        EngineArgs(
+            **settings,
+            stage=arm.stage,
+            constants=arm.constants,
+            scheduling=arm.scheduling or None,
+            tp_size=arm.tp_size,
+            dp_size=arm.dp_size,
+        )
+    )
+
+
+def make_rounds(workload: Workload, args: EngineArgs, config: ModelConfig) -> list[list[GenerateRequest]]:
+    """The requests of every round, the same for every arm and repeat. ValueError if the engine would refuse them."""
+    make_requests = RequestMaker(args, config, Tokenizer(args.model_path))
+    sampling = {"temperature": 0, "max_new_tokens": workload.output_len, "ignore_eos": True}
+    rounds = []
+    for number in range(workload.rounds):
+        random = np.random.default_rng([abs(args.random_seed), number])
+        ids = random.integers(0, config.vocab_size, (workload.num_prompts, workload.input_len)).tolist()
+        rounds.append(make_requests(None, sampling, ids, stream=True)[1])
+    return rounds
+
+
+def measure(arm: Arm, settings: dict[str, Any], workload: Workload, repeat: int, order: int) -> Run:
+    """EngineError when a process of the engine ends unasked."""
+    began = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    load_average = os.getloadavg()
+    args, config = arm_args(arm, settings)
+    rounds = make_rounds(workload, args, config)
+    with tempfile.TemporaryDirectory(prefix="evo-compare-") as folder:
+        started = time.perf_counter()
+        with Engine(
+            **{name: getattr(args, name) for name in args.__dataclass_fields__} | {"trace_dir": folder}
+        ) as engine:
+            startup_s = time.perf_counter() - started
+            _warm_up(engine, rounds[0])
+            accounts = Accounts(engine)
+            stats = _stats(engine)
+            window = [time.perf_counter_ns()]
+            streams = [_send(engine, requests, workload.request_rate) for requests in rounds]
+            window.append(time.perf_counter_ns())
+            stats = {name: count - stats[name] for name, count in _stats(engine).items()}
+            processes = accounts.since()
+        threads = [thread.within(*window) for thread in load(Path(folder))]
+    samples = [collect(streams_of_round) for streams_of_round in streams]
+    return Run(
+        arm=arm,
+        repeat=repeat,
+        order=order,
+        began=began,
+        load_average=load_average,
+        startup_s=round(startup_s, 3),
+        duration_s=round(sum(s.duration for s in samples), 6),
+        output_tokens=sum(s.output_tokens for s in samples),
+        tokens=_digest(streams),
+        ttft_us=_us(samples, "ttft"),
+        tpot_us=_us(samples, "tpot"),
+        e2e_us=_us(samples, "e2e"),
+        itl_us=thinned(_us(samples, "itl")),
+        gap_us=thinned([round(gap * 1e6) for s in samples for gaps in s.chunk_gaps for gap in gaps]),
+        stats=stats,
+        processes=processes,
+        turns=[_turns(thread) for thread in threads],
+        strip=_strip(threads),
+    )
+
+
+def _warm_up(engine: Engine, requests: list[GenerateRequest]) -> None:
+    """A round of few tokens, as large as the workload's, so that no measured request pays for lazy initialisation."""
+    ids = [np.frombuffer(request.input_ids, dtype=np.int32).tolist() for request in requests]
+    new_tokens = min(WARM_UP_TOKENS, engine.args.context_length - len(ids[0]))
+    engine.generate(input_ids=ids, sampling_params={"temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True})
+    engine.flush_cache()
+
+
+def _send(engine: Engine, requests: list[GenerateRequest], request_rate: float | None) -> list[Stream]:
+    """One round, from an empty cache to its last token."""
+    engine.flush_cache()
+    gaps = np.random.default_rng(0).exponential(1 / request_rate, len(requests)) if request_rate else None
+    send_at = np.cumsum(gaps) if request_rate else np.zeros(len(requests))
+    began = time.perf_counter()
+    streams: list[Stream] = []
+    for request, at in zip(requests, send_at, strict=True):
+        time.sleep(max(0.0, began + at - time.perf_counter()))
+        streams += engine.submit([msgspec.structs.replace(request)])
+    for stream in streams:
+        stream.result()
+    return streams
+
+
+def _stats(engine: Engine) -> dict[str, float]:
+    """What only ever grows, summed over the replicas."""
+    total: Counter[str] = Counter()
+    for replica in engine.stats():
+        total.update({name: count for name, count in replica.items() if isinstance(count, int | float)})
+    return dict(total)
+
+
+def _digest(streams: list[list[Stream]]) -> str:
+    ids = [stream.result()["output_ids"] for of_round in streams for stream in of_round]
+    return hashlib.sha256(repr(ids).encode()).hexdigest()[:16]
+
+
+def _us(samples: list[Samples], name: str) -> list[int]:
+    return [round(seconds * 1e6) for s in samples for seconds in getattr(s, name)]
+
+
+def thinned(samples: list[int]) -> list[int]:
+    """Sorted; of more than MOST_SAMPLES so many, at even distances."""
+    ordered = sorted(samples)
+    if len(ordered) <= MOST_SAMPLES:
+        return ordered
+    return [ordered[round(place)] for place in np.linspace(0, len(ordered) - 1, MOST_SAMPLES)]
+
+
+# ---------------------------------------------------------------------- what the OS says
+
+
+class Accounts:
+    """CPU time and context switches of every process of an engine, from here on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._roles = {node.name: node.holds for node in process_tree(engine.args).walk()}
+        self._parents = {os.getpid(): ("main", 0)} | {
+            pid: name for report in engine.processes for pid, name in _below(report, os.getpid()).items()
+        }
+        self._before = {pid: (process_cpu_ns(pid), _threads(pid)) for pid in self._parents}
+
+    def since(self) -> list[Process]:
+        processes = []
+        for pid, (name, parent) in self._parents.items():
+            cpu_ns, threads = process_cpu_ns(pid), _threads(pid)
+            cpu_before, threads_before = self._before[pid]
+            kinds = Counter(c.family.name for c in psutil.Process(pid).net_connections("all"))
+            processes.append(
+                Process(
+                    name=name,
+                    role=self._roles.get(name, ""),
+                    pid=pid,
+                    parent=parent,
+                    cpu_us=(cpu_ns - cpu_before) // 1000,
+                    threads=[_difference(thread, threads_before.get(tid)) for tid, thread in threads.items()],
+                    sockets={"unix": kinds["AF_UNIX"], "tcp": kinds["AF_INET"] + kinds["AF_INET6"]},
+                )
+            )
+        return processes
+
+
+def _below(report: ReadyReport, parent: int) -> dict[int, tuple[str, int]]:
+    """pid -> (name, parent's pid) of a process and all that it started."""
+    here = {report.pid: (report.name, parent)}
+    for child in report.children:
+        here |= _below(child, report.pid)
+    return here
+
+
+def _threads(pid: int) -> dict[int, ThreadAccount]:
+    return {account.tid: account for account in thread_accounts(pid)}
+
+
+def _difference(now: ThreadAccount, before: ThreadAccount | None) -> Thread:
+    cpu_ns, voluntary, involuntary = (before.cpu_ns, before.voluntary, before.involuntary) if before else (0, 0, 0)
+    return Thread(now.name, (now.cpu_ns - cpu_ns) // 1000, now.voluntary - voluntary, now.involuntary - involuntary)
+
+
+# ---------------------------------------------------------------------- what the trace says
+
+
+def _turns(thread: ThreadTrace) -> Turns:
+    working = working_turns(thread)
+    others = sorted(set(range(1, len(thread.turns))) - set(working))
+    place = RANK.search(thread.process)
+    return Turns(
+        process=thread.process,
+        thread=thread.thread,
+        replica=int(place["replica"] or 0) if place else None,
+        rank=int(place["rank"]) if place else None,
+        working=len(working),
+        others=len(others),
+        parts=_parts(thread, working),
+        rest=_parts(thread, others),
+        counts=counts_of(thread, working),
+    )
+
+
+def _parts(thread: ThreadTrace, turns: list[int]) -> dict[str, tuple[float, float]]:
+    return {
+        name: (round(wall / 1000, 1), round(cpu / 1000, 1)) for name, (wall, cpu) in parts_of(thread, turns).items()
+    }
+
+
+def _strip(threads: list[ThreadTrace]) -> list[Strip]:
+    """The working turn of replica 0's rank 0 that is the median by length, and what every thread did in its time."""
+    first = next((t for t in threads if t.plans and "TP0" in t.process and "DP1" not in t.process), None)
+    turns = [first.turns[n] for n in working_turns(first)] if first else []
+    if not turns:
+        return []
+    turn = sorted(turns, key=lambda turn: turn[-1].end - turn[0].begin)[len(turns) // 2]
+    begin, end = turn[0].begin, turn[-1].end
+    strips = []
+    for thread in threads:
+        parts = [
+            (part.name, (max(part.begin, begin) - begin) / 1000, (min(part.end, end) - begin) / 1000)
+            for parts in thread.turns
+            for part in parts
+            if part.end > begin and part.begin < end
+        ]
+        strips.append(Strip(thread.process, thread.thread, parts))
+    return strips
