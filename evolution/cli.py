@@ -17,6 +17,7 @@ BENCHES = {
     "planning": "CPU time of a turn's planning against the number of requests",
     "startup": "start to first token against importing torch",
     "overhead": "time per output token with tracing on against off",
+    "null": "every arm against itself, as `compare` compares",
     "mechanisms": "wall and CPU time of bringing requests to every rank, by each mechanism",
 }
 EXIT_BAD_INPUT = 2

@@ -7,7 +7,7 @@ import argparse
 from common.args import EngineArgs
 
 # Workloads that fill a decode batch and end within seconds: requests, prompt, output, rounds.
-DEFAULT_WORKLOAD = {"sim": (16, 128, 256, 5), "cpu": (16, 128, 32, 1), "cuda": (16, 128, 256, 5)}
+DEFAULT_WORKLOAD = {"sim": (16, 128, 256, 12), "cpu": (16, 128, 32, 1), "cuda": (16, 128, 256, 12)}
 # Settings that every arm shares.
 SETTINGS = (
     "device", "model_path", "sim_profile", "sim_launch_us", "dtype", "random_seed", "load_balance_method", "idle",
@@ -27,7 +27,7 @@ def add_compare_args(parser: argparse.ArgumentParser) -> None:
         default = getattr(defaults, name)
         kind = {"random_seed": int, "sim_launch_us": float}.get(name, str)
         every.add_argument("--" + name.replace("_", "-"), type=kind, default=default)
-    work = parser.add_argument_group("workload", "default: 16 requests of 128 token ids, 256 tokens out, 5 rounds;"
+    work = parser.add_argument_group("workload", "default: 16 requests of 128 token ids, 256 tokens out, 12 rounds;"
                                      " on cpu 32 tokens out, 1 round")  # fmt: skip
     work.add_argument("--num-prompts", type=int, help="requests of a round")
     work.add_argument("--input-len", type=int, help="tokens of each")

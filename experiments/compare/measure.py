@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from common.models.config import ModelConfig
 from common.os_accounts import ThreadAccount, process_cpu_ns, thread_accounts
 from common.processes import ReadyReport
 from common.tokenizer import Tokenizer
+from common.tracing import DISTRIBUTE
 from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.metrics import Samples, collect
@@ -33,9 +35,13 @@ from evolution.requests import RequestMaker
 from evolution.stages import process_tree
 from evolution.streams import Stream
 from experiments.compare.records import MOST_SAMPLES, Arm, Process, Run, Strip, Thread, Turns, Workload
-from report.trace import ThreadTrace, counts_of, load, parts_of, working_turns
+from report.trace import Part, ThreadTrace, counts_of, load, parts_of, working_turns
 
 WARM_UP_TOKENS = 8
+# Of a rank's turn: what its forward is, where it waits for work, and where an rpyc rank waits for the next call.
+FORWARD = ("prepare", "forward", "sample")
+WAITS = ("idle", "pacing_sleep")
+WAIT_FOR_ROUTER = "wait_for_router"
 RANK = re.compile(r"(?:DP(?P<replica>\d+) )?TP(?P<rank>\d+)$")
 
 
@@ -223,6 +229,7 @@ def _turns(thread: ThreadTrace) -> Turns:
         others=len(others),
         parts=_parts(thread, working),
         rest=_parts(thread, others),
+        medians=_medians([thread.turns[n] for n in working]),
         counts=counts_of(thread, working),
     )
 
@@ -230,6 +237,23 @@ def _turns(thread: ThreadTrace) -> Turns:
 def _parts(thread: ThreadTrace, turns: list[int]) -> dict[str, tuple[float, float]]:
     return {
         name: (round(wall / 1000, 1), round(cpu / 1000, 1)) for name, (wall, cpu) in parts_of(thread, turns).items()
+    }
+
+
+def _medians(turns: list[list[Part]]) -> dict[str, float]:
+    """One turn that took long, since something else ran, moves the sum of all turns and not the median."""
+    kinds = {
+        "turn": lambda part: part not in WAITS,
+        "forward": lambda part: part in FORWARD,
+        "control": lambda part: part not in (*WAITS, *FORWARD),
+        "distribute": lambda part: part in DISTRIBUTE,
+        "execute": lambda part: part not in (*WAITS, *DISTRIBUTE, WAIT_FOR_ROUTER),
+    }
+    return {
+        kind: round(
+            median(sum(part.end - part.begin for part in turn if chosen(part.name)) for turn in turns) / 1000, 1
+        )
+        for kind, chosen in (kinds if turns else {}).items()
     }
 
 

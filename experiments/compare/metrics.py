@@ -11,12 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.tracing import DISTRIBUTE
 from experiments.compare.records import Run, Turns
-
-# Of a rank's turn: what its forward is, and where it waits for work.
-FORWARD = ("prepare", "forward", "sample")
-WAITS = ("idle", "pacing_sleep")
 
 
 @dataclass(frozen=True)
@@ -58,34 +53,25 @@ def _per_turn(run: Run, amount: float) -> float | None:
     return amount / turns if turns else None
 
 
-def _leader_wall(run: Run, chosen: Callable[[str], bool]) -> float:
-    return sum(wall for turns in leaders(run) for part, (wall, _) in turns.parts.items() if chosen(part))
+def _median_turn(run: Run, kind: str) -> float | None:
+    """Of one replica's rank 0; with several the mean over them. See `Turns.medians`."""
+    found = [turns.medians[kind] for turns in leaders(run)]
+    return sum(found) / len(found) if found else None
 
 
-def turn_us(run: Run) -> float | None:
-    return _per_turn(run, _leader_wall(run, lambda part: part not in WAITS))
-
-
-def forward_us(run: Run) -> float | None:
-    return _per_turn(run, _leader_wall(run, lambda part: part in FORWARD))
-
-
-def control_plane_us(run: Run) -> float | None:
-    return _per_turn(run, _leader_wall(run, lambda part: part not in FORWARD + WAITS))
-
-
-def control_plane_us_per_token(run: Run) -> float:
-    return _leader_wall(run, lambda part: part not in FORWARD + WAITS) / run.output_tokens
+def control_plane_us_per_token(run: Run) -> float | None:
+    control = _median_turn(run, "control")
+    return None if control is None else control * turn_count(run) / run.output_tokens
 
 
 def distribute_us(run: Run) -> float | None:
     """How the turn's input reaches the ranks. Of rank 0; where a router calls the ranks, what its calls took beyond
     what rank 0 did in them."""
-    routers = [turns for turns in run.turns if turns.rank is None and "router" in turns.process]
-    wall = sum(turns.parts.get(part, (0, 0))[0] for turns in routers or leaders(run) for part in DISTRIBUTE)
-    if routers:
-        wall -= _leader_wall(run, lambda part: part not in (*DISTRIBUTE, *WAITS, "wait_for_router"))
-    return _per_turn(run, wall)
+    routers = [turns.medians["distribute"] for turns in run.turns if "router" in turns.process and turns.rank is None
+               and turns.working]  # fmt: skip
+    if not routers:
+        return _median_turn(run, "distribute")
+    return sum(routers) / len(routers) - _median_turn(run, "execute")
 
 
 def _median(samples: list[int]) -> float | None:
@@ -124,9 +110,9 @@ TIMES = [
     Metric("TPOT", "ms", lambda run: _ms(run.tpot_us)),
     Metric("E2E", "ms", lambda run: _ms(run.e2e_us)),
     Metric("output throughput", "tokens/s", lambda run: run.output_tokens / run.duration_s, False),
-    Metric("turn", "us", turn_us),
-    Metric("forward of a turn", "us", forward_us),
-    Metric("control plane of a turn", "us", control_plane_us),
+    Metric("turn", "us", lambda run: _median_turn(run, "turn")),
+    Metric("forward of a turn", "us", lambda run: _median_turn(run, "forward")),
+    Metric("control plane of a turn", "us", lambda run: _median_turn(run, "control")),
     Metric("control plane of a token", "us", control_plane_us_per_token),
     Metric("distribute of a turn", "us", distribute_us),
     Metric("CPU time a turn", "us", lambda run: _per_turn(run, cpu_us(run))),

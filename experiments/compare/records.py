@@ -79,6 +79,8 @@ class Process(msgspec.Struct):
 class Turns(msgspec.Struct):
     """Where one traced thread's time went during the workload. `parts`: of its working turns, those with a forward (a
     router's: with a call), part -> (wall us, CPU us) in all of them together; `rest`: the same of the others.
+    `medians`: of what a working turn takes, in us: the whole "turn" without waits for work; of it "forward", "control"
+    (all but the forward), "distribute", and "execute" (neither `distribute` nor a rank's wait for its router).
     `counts`: messages, bytes, pickles, copies, collectives of the working turns. `rank`: None where no rank runs."""
 
     process: str
@@ -89,6 +91,7 @@ class Turns(msgspec.Struct):
     others: int
     parts: dict[str, tuple[float, float]]
     rest: dict[str, tuple[float, float]]
+    medians: dict[str, float]
     counts: dict[str, int]
 
 
