@@ -174,6 +174,8 @@ class Worker:
             self._digest.update(plan)
             if plan.turn % self._check_every == 0:
                 self._compare_digests(plan.turn)
+        if plan.prefill:
+            self.trace.count("prefills", len(plan.prefill))
         return self.runner.execute(plan)
 
     def commit(self, plan: BatchPlan, sampled: Sampled) -> None:

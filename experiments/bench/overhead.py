@@ -1,12 +1,13 @@
 """`bench overhead`: what tracing costs, by the time per output token with it on and off.
 
 A repeat starts an engine without tracing, measures it and stops it, and one with, which comes first every second time;
-only one lives at a time. 16
-requests of 128 random token ids come at once and get 256 tokens each. On the simulated accelerator the forward takes
-no core, so that what tracing takes cannot hide behind it; its time per token is short, so that the share is large.
+only one lives at a time. Once it is warm it gets eight batches one after the other, each of 16 requests of 128 random
+token ids at once, 256 tokens for each: its TPOT is the median of the batches'. On the simulated accelerator the
+forward takes no core, so that what tracing takes cannot hide behind it; its time per token is short, so that the share
+is large.
 
-Beside the ratio: what one call of a trace costs on this machine, and how many a turn of rank 0 makes (with a model two
-more than on sim, whose forward is one part).
+Beside the ratio: what one call of a trace costs on this machine, in a turn whose parts read the CPU clock and in one
+whose do not, and how many a turn of rank 0 makes (with a model two more than on sim, whose forward is one part).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from rich.console import Console
 
 from common.args import EngineArgs
-from common.tracing import Trace, read_trace
+from common.tracing import SAMPLE_EVERY, Trace, read_trace
 from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
@@ -29,7 +30,7 @@ from evolution.metrics import collect
 from evolution.stages import STAGES
 from experiments.bench.compare import pairwise_ratio, remark, shown, verdict
 
-REQUESTS, INPUT_LEN, OUTPUT_LEN = 16, 128, 256
+BATCHES, REQUESTS, INPUT_LEN, OUTPUT_LEN = 8, 16, 128, 256
 AT_MOST = 1.02
 CALLS = 5000
 
@@ -45,20 +46,21 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.repeats < 1:
         raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
     args, config = resolve_args(EngineArgs(stage=options.stage, tp_size=options.tp_size, device=options.device))
-    print(f"{options.repeats} repeats of two engines: about {options.repeats * 6} s")
+    print(f"{options.repeats} repeats of two engines: about {options.repeats * 7} s")
     tpots: dict[str, list[float]] = {"off": [], "on": []}
     calls: list[float] = []
     for repeat in range(options.repeats):
-        prompts = np.random.default_rng(repeat).integers(0, config.vocab_size, (REQUESTS, INPUT_LEN)).tolist()
+        shape = (BATCHES, REQUESTS, INPUT_LEN)
+        batches = np.random.default_rng(repeat).integers(0, config.vocab_size, shape).tolist()
         for arm in ("off", "on") if repeat % 2 else ("on", "off"):
             with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
-                tpots[arm].append(time_per_token(options, prompts, folder if arm == "on" else None))
+                tpots[arm].append(time_per_token(options, batches, folder if arm == "on" else None))
                 if arm == "on":
                     calls.append(calls_per_turn(Path(folder)))
     ratio = pairwise_ratio(tpots["on"], tpots["off"])
     return {
         "bench": "overhead",
-        "unit": "s per output token, median over the requests of a run",
+        "unit": "s per output token: median over the requests of a batch, and of these the median over a run's batches",
         "samples": tpots,
         "ratio": ratio,
         "calls_per_turn": float(np.median(calls)),
@@ -69,17 +71,20 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def time_per_token(options: argparse.Namespace, prompts: list[list[int]], trace_dir: str | None) -> float:
-    """The median TPOT of the requests, in seconds."""
+def time_per_token(options: argparse.Namespace, batches: list[list[list[int]]], trace_dir: str | None) -> float:
+    """The median of the batches' median TPOT, in seconds."""
     settings = {"stage": options.stage, "tp_size": options.tp_size, "device": options.device}
     sampling = {"temperature": 0, "max_new_tokens": OUTPUT_LEN, "ignore_eos": True}
+    tpots = []
     with Engine(**settings, trace_dir=trace_dir) as engine:
-        engine.generate(input_ids=prompts, sampling_params={**sampling, "max_new_tokens": 8})
+        engine.generate(input_ids=batches[0], sampling_params={**sampling, "max_new_tokens": 8})
         engine.flush_cache()
-        streams = engine.submit(engine.make_requests(None, sampling, prompts, stream=True)[1])
-        for stream in streams:
-            stream.result()
-        return float(np.median(collect(streams).tpot))
+        for prompts in batches:
+            streams = engine.submit(engine.make_requests(None, sampling, prompts, stream=True)[1])
+            for stream in streams:
+                stream.result()
+            tpots.append(float(np.median(collect(streams).tpot)))
+    return float(np.median(tpots))
 
 
 def calls_per_turn(folder: Path) -> float:
@@ -92,17 +97,18 @@ def calls_per_turn(folder: Path) -> float:
     return most / max(1, turns)
 
 
-def call_us() -> float:
-    """One call of a trace that is on, the fastest of five rounds."""
-    fastest = float("inf")
+def call_us() -> dict[str, float]:
+    """One call of a trace that is on, "sampled" or "other" as its turn is: the fastest of five rounds."""
+    fastest = {"sampled": float("inf"), "other": float("inf")}
     with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
         trace = Trace(Path(folder), "bench", "overhead")
-        for _ in range(5):
+        for turn in range(5 * SAMPLE_EVERY):
+            trace.turn()  # writes what has gathered
+            kind = "other" if turn % SAMPLE_EVERY else "sampled"
             began = time.perf_counter()
             for _ in range(CALLS):
                 trace.part("forward")
-            fastest = min(fastest, (time.perf_counter() - began) / CALLS * 1e6)
-            trace.turn()  # writes what has gathered
+            fastest[kind] = min(fastest[kind], (time.perf_counter() - began) / CALLS * 1e6)
         trace.close()
     return fastest
 
@@ -114,8 +120,9 @@ def show(result: dict[str, Any]) -> None:
         f"TPOT with tracing on over off: {shown(ratio)} (at most {AT_MOST:g}: {result['verdict']}) {remark(ratio)}",
         soft_wrap=True,
     )
+    calls, cost = result["calls_per_turn"], result["call_us"]
     console.print(
-        f"TPOT without: {off:.2f} ms; {result['calls_per_turn']:.1f} calls a turn on rank 0, {result['call_us']:.2f} us"
-        " each",
+        f"TPOT without: {off:.2f} ms; {calls:.1f} calls a turn on rank 0, {cost['other']:.2f} us each, in every"
+        f" {SAMPLE_EVERY}th turn {cost['sampled']:.2f} us",
         soft_wrap=True,
     )

@@ -12,7 +12,8 @@ import pytest
 
 from common.tracing import DISTRIBUTE
 from evolution import Engine
-from report.trace import WAITS, chrome_trace, counts_of, load, parts_of, working_turns
+from report.perfetto import chrome_trace
+from report.trace import WAITS, counts_of, load, parts_of, working_turns
 
 REQUESTS = 6
 SHAPES = [(stage, tp, dp) for tp, dp in ((2, 1), (1, 2)) for stage in ("rpyc", "broadcast", "peer")] + [("rpyc", 1, 1)]
@@ -36,6 +37,7 @@ def check_parts(planners: list, tp_size: int) -> None:
     assert planners
     for thread in planners:
         turns = list(range(1, len(thread.turns)))
+        assert all(turn.ended for turn in thread.turns[1:])
         parts = parts_of(thread, turns)
         assert {"process_input_requests", "get_next_batch_to_run", "forward", "process_batch_result"} <= set(parts)
         assert parts["forward"][0] > 0
