@@ -60,9 +60,9 @@ PARTS = (
 # Of these `distribute` consists.
 DISTRIBUTE = ("encode", "transport", "decode")
 COUNTERS = ("messages", "bytes", "pickles", "copies", "collectives", "prefills", "waiting", "running")
-EVENTS = ("turn", "back", "received", "finished")
+EVENTS = ("turn", "back", "waited", "received", "finished")
 CODES = {name: code for code, name in enumerate((*EVENTS, *PARTS, *COUNTERS))}
-TURN, BACK = CODES["turn"], CODES["back"]
+TURN, BACK, WAITED = CODES["turn"], CODES["back"], CODES["waited"]
 NOT_READ = -1  # in a clock's place
 # Not a divisor of what comes round every so many turns: eras stream every 2nd or 8th step, and take 10 steps a turn.
 SAMPLE_EVERY = 7
@@ -70,9 +70,9 @@ FLUSH_AT = 4 * 1024  # numbers
 
 
 class Record(NamedTuple):
-    """One line of a trace. `wall_ns`: NOT_READ for a counter, which belongs to the part before it; `cpu_ns`: NOT_READ
-    except in a `turn`, and the parts of a sampled one. `value`: of a counter, the number in a request's id (`received`,
-    `finished`), or 1 for a turn that is sampled."""
+    """One line of a trace. `wall_ns`: NOT_READ for a counter, which belongs to the part before it, and `waited`.
+    `cpu_ns`: NOT_READ except in a `turn`, and the parts of a sampled one. `value`: of a counter, the number in a
+    request's id (`received`, `finished`), or 1 for a turn that is sampled."""
 
     name: str
     wall_ns: int
@@ -92,6 +92,9 @@ class NoTrace:
         pass
 
     def back(self) -> None:
+        pass
+
+    def waited(self) -> None:
         pass
 
     def count(self, name: str, value: int) -> None:
@@ -140,6 +143,10 @@ class Trace:
     def back(self) -> None:
         """The part goes on that the last one has interrupted. For a task that runs while another waits."""
         self._add((BACK, perf_counter_ns(), thread_time_ns() if self._sampled else NOT_READ, 0))
+
+    def waited(self) -> None:
+        """It turns out that this turn's first wait in `transport` was for work: it was `idle`."""
+        self._add((WAITED, NOT_READ, NOT_READ, 0))
 
     def count(self, name: str, value: int) -> None:
         """So many more (messages, bytes, ..), or so many now (waiting, running)."""

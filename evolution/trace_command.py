@@ -20,6 +20,7 @@ from evolution.environment import environment
 from evolution.requests import RequestMaker
 from evolution.run import check_writable, run_stage
 from evolution.workload import make_workload
+from report.accounts import Agreement, agreements
 from report.perfetto import chrome_trace
 from report.trace import ThreadTrace, counts_of, cpu_of, load, parts_of, sampled_of, working_turns
 
@@ -35,7 +36,7 @@ def trace_command(options: argparse.Namespace) -> int:
     console = Console()
     with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
         try:
-            run_stage(dataclasses.replace(args, trace_dir=folder), workload, console)
+            result = run_stage(dataclasses.replace(args, trace_dir=folder), workload, console)
         except EngineError as error:
             print(f"python -m evolution trace: {error}", file=sys.stderr)
             return 1
@@ -45,8 +46,21 @@ def trace_command(options: argparse.Namespace) -> int:
     for thread in threads:
         if turns := working_turns(thread):
             console.print(parts_table(thread, turns))
+    console.print(accounts_table(agreements(threads, *result.accounts)))
     console.print(f"trace of {len(threads)} threads: {options.out}  (open it at ui.perfetto.dev)", soft_wrap=True)
     return 0
+
+
+def accounts_table(rows: list[Agreement]) -> Table:
+    """Of the workload: what the traces say, and what the operating system says."""
+    table = Table(title="CPU time of the workload: by the traces, and by the operating system")
+    for column in ("process", "thread", "trace ms", "system ms", "ratio", "of it not traced", "ended threads"):
+        table.add_column(column, justify="left" if column in ("process", "thread") else "right")
+    for row in rows:
+        of_process = () if row.thread else (f"{row.untraced / 1e6:.1f}", f"{row.ended / 1e6:.1f}")
+        times = (f"{row.traced / 1e6:.1f}", f"{row.account / 1e6:.1f}", f"{row.ratio:.3f}")
+        table.add_row(row.process, row.thread or "all", *times, *of_process, end_section=not row.thread)
+    return table
 
 
 def parts_table(thread: ThreadTrace, turns: list[int]) -> Table:

@@ -8,7 +8,7 @@ the turns with one divide by the sampled ones of their own; where none of a kind
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,10 @@ class Part:
     begin: int
     end: int
     cpu: int
+
+    @property
+    def wall(self) -> int:
+        return self.end - self.begin
 
 
 @dataclass
@@ -135,6 +139,8 @@ def _thread(path: Path) -> ThreadTrace:
             trace.levels.append(record._replace(wall_ns=current.wall_ns if current else 0))
         elif record.name in COUNTERS:
             turn.counts[record.name] += record.value
+        elif record.name == "waited":
+            _was_idle(turn)
         elif record.name in ("received", "finished"):
             trace.requests.append(record)
         else:
@@ -152,6 +158,14 @@ def _thread(path: Path) -> ThreadTrace:
     trace.plans = bool(trace.levels)
     trace.executes = any(turn.has("forward") for turn in trace.turns)
     return trace
+
+
+def _was_idle(turn: Turn) -> None:
+    """The wait for the broadcast of this turn, which is over, was for work."""
+    for place, part in enumerate(turn.parts):
+        if part.name == "transport":
+            turn.parts[place] = dataclasses.replace(part, name="idle")
+            return
 
 
 def _next_part(event: str, name: str, before: str) -> tuple[str, str]:
@@ -173,13 +187,12 @@ def parts_of(thread: ThreadTrace, turns: list[int]) -> dict[str, tuple[int, int]
     """Wall and CPU time of each part over these turns, in ns; idle waits and sleeps among them. The CPU times add up to
     the turns' own; how they divide is told in the module's docstring. A turn that did not end is left out."""
     walls: Counter[str] = Counter()
-    cpus: defaultdict[str, float] = defaultdict(float)
+    cpus: Counter[str] = Counter()
     for chosen in _kinds(thread, turns).values():
-        for turn in chosen:
-            for part in turn.parts:
-                walls[part.name] += part.end - part.begin
-        for name, share in _cpu_shares(chosen).items():
-            cpus[name] += share * sum(turn.cpu for turn in chosen)
+        walls.update(_sums(chosen, "wall"))
+        estimate = _divided(chosen)
+        total, took = sum(estimate.values()), sum(turn.cpu for turn in chosen)
+        cpus.update({name: cpu * took / total for name, cpu in estimate.items() if total})
     return {name: (walls[name], round(cpus[name])) for name in PARTS if walls[name]}
 
 
@@ -212,17 +225,20 @@ def _kinds(thread: ThreadTrace, turns: list[int]) -> dict[str, list[Turn]]:
     return kinds
 
 
-def _cpu_shares(turns: list[Turn]) -> dict[str, float]:
-    """How the CPU time of these turns divides, adding up to 1."""
-    taken: Counter[str] = Counter()
+def _divided(turns: list[Turn]) -> dict[str, float]:
+    """The CPU time of each part of these turns, as far as the sampled ones tell: their mean. No thread uses more than
+    the wall time, which takes the weight off a rare event that happened to be sampled."""
+    walls = _sums(turns, "wall")
+    sampled = [turn for turn in turns if turn.sampled]
+    if not sampled:
+        return {name: wall for name, wall in walls.items() if name not in WAITS}
+    return {name: min(cpu * len(turns) / len(sampled), walls[name]) for name, cpu in _sums(sampled, "cpu").items()}
+
+
+def _sums(turns: list[Turn], what: str) -> Counter[str]:
+    """Of each part, "wall" or "cpu" time."""
+    sums: Counter[str] = Counter()
     for turn in turns:
         for part in turn.parts:
-            if turn.sampled:
-                taken[part.name] += part.cpu
-    if not taken.total():
-        for turn in turns:
-            for part in turn.parts:
-                if part.name not in WAITS:
-                    taken[part.name] += part.end - part.begin
-    total = taken.total()
-    return {name: value / total for name, value in taken.items()} if total else {}
+            sums[part.name] += getattr(part, what)
+    return sums
