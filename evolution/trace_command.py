@@ -21,6 +21,7 @@ from evolution.requests import RequestMaker
 from evolution.run import check_writable, run_stage
 from evolution.workload import make_workload
 from report.accounts import Agreement, agreements
+from report.distribute import distribute_split, replicas
 from report.perfetto import chrome_trace
 from report.trace import ThreadTrace, counts_of, cpu_of, load, parts_of, sampled_of, working_turns
 
@@ -46,6 +47,10 @@ def trace_command(options: argparse.Namespace) -> int:
     for thread in threads:
         if turns := working_turns(thread):
             console.print(parts_table(thread, turns))
+    for replica in replicas(threads):
+        if split := distribute_split(replica, working_turns(replica[0])):
+            steps = ", ".join(f"{name} {us:.1f}" for name, us in split.items())
+            console.print(f"distribute, from {replica[0].process}, median us a turn: {steps}", soft_wrap=True)
     console.print(accounts_table(agreements(threads, *result.accounts)))
     console.print(f"trace of {len(threads)} threads: {options.out}  (open it at ui.perfetto.dev)", soft_wrap=True)
     return 0

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
+from statistics import median
 
 import pytest
 from rich.console import Console
@@ -22,8 +23,9 @@ from evolution.requests import RequestMaker
 from evolution.run import run_stage
 from evolution.workload import make_workload
 from report.accounts import agreements
+from report.distribute import STEPS, distribute_split, replicas
 from report.perfetto import chrome_trace
-from report.trace import WAITS, counts_of, load, parts_of, working_turns
+from report.trace import WAITS, ThreadTrace, counts_of, load, parts_of, working_turns
 
 REQUESTS = 6
 SHAPES = [(stage, tp, dp) for tp, dp in ((2, 1), (1, 2)) for stage in ("rpyc", "broadcast", "peer")] + [("rpyc", 1, 1)]
@@ -104,12 +106,25 @@ def test_parts_and_cpu_times_can_be_trusted(tmp_path: Path, one_stage: str, sche
     rank0 = next(thread for thread in threads if thread.process.endswith("TP0"))
     parts = parts_of(rank0, working_turns(rank0))
     assert parts["other"][0] < 0.05 * sum(wall for name, (wall, _) in parts.items() if name not in WAITS)
+    check_split(threads, rank0)
     rows = agreements(threads, *result.accounts)
     assert {(row.process, row.thread) for row in rows} >= {("main", "receiver"), (rank0.process, "loop")}
     for row in rows:
         # main reads the accounts itself, between the two clocks; a part of what it has is its progress bar's thread.
         slack = 4e6 + row.ended
         assert abs(row.traced - row.account) < 0.03 * row.account + (slack if row.process == "main" else 0.5e6), row
+
+
+def check_split(threads: list, rank0: ThreadTrace) -> None:
+    """All steps of it are there, and lie within a turn."""
+    (replica,) = replicas(threads)
+    assert [thread.process[-3:] for thread in replica[-2:]] == ["TP0", "TP1"]
+    split = distribute_split(replica, working_turns(replica[0]))
+    assert tuple(split) == STEPS
+    assert all(us >= 0 for us in split.values()) and split["transport"] > 0
+    turns = working_turns(rank0)
+    wall = median(sum(part.wall for part in rank0.turns[turn].parts) for turn in turns) / 1000
+    assert sum(split.values()) < 1.5 * wall
 
 
 def test_a_follower_that_holds_no_scheduler_knows_an_idle_wait(tmp_path: Path) -> None:
