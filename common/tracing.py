@@ -166,7 +166,7 @@ class Trace:
         self._file.close()
 
     def _flush(self) -> None:
-        self._file.write(array("q", self._buffer).tobytes())
+        self._file.write(array("q", self._buffer))
         self._file.flush()
         self._buffer.clear()
 
