@@ -100,20 +100,6 @@ class ThreadTrace:
                 last += sum(part.cpu for part in turn.parts if part.end <= moment)
         return last
 
-    def within(self, begin: int, end: int) -> ThreadTrace:
-        """Only the turns that begin between these two times of time.perf_counter_ns, and what belongs to them."""
-        chosen = [n for n, turn in enumerate(self.turns) if n and turn and begin <= turn[0].begin <= end]
-        place = {number: new for new, number in enumerate(chosen, 1)}
-        return ThreadTrace(
-            self.process,
-            self.thread,
-            self.pid,
-            self.tid,
-            [[], *(self.turns[number] for number in chosen)],
-            [(place[number], record) for number, record in self.counts if number in place],
-            [record for record in self.requests if begin <= record.wall_ns <= end],
-        )
-
 
 def load(folder: Path) -> list[ThreadTrace]:
     """All threads of a run, in the order in which a viewer shows them."""
