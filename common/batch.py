@@ -118,11 +118,14 @@ class Sampled(NamedTuple):
     logprobs: TurnLogprobs | None = None
 
 
-class Turn(msgspec.Struct):
+class Turn(msgspec.Struct, omit_defaults=True):
     """What rank 0 sends the other ranks with `--scheduling rank0`, in place of the requests.
 
-    plan: what to execute, or None when this turn has nothing to run; stop: leave the loop.
+    plan: what to execute, or None when this turn has nothing to run; stop: leave the loop; waited: rank 0 had nothing
+    to do before this turn. A rank that holds no scheduler learns from it that what it waited for was not the broadcast.
+    Not before: rank 0 itself does not know that its last request ends before it has executed the plan it sent.
     """
 
     plan: BatchPlan | None
     stop: bool
+    waited: bool = False

@@ -31,6 +31,21 @@ class ThreadAccount:
     source: str = "schedstat"
 
 
+@dataclass(frozen=True)
+class ProcessAccount:
+    """`at_ns`: when it was read, on the clock of `time.perf_counter_ns`; `cpu_ns` by the process's clock."""
+
+    pid: int
+    at_ns: int
+    cpu_ns: int
+    threads: list[ThreadAccount]
+
+
+def process_account(pid: int) -> ProcessAccount:
+    """ProcessLookupError: there is no such process."""
+    return ProcessAccount(pid, time.perf_counter_ns(), process_cpu_ns(pid), thread_accounts(pid))
+
+
 def thread_accounts(pid: int) -> list[ThreadAccount]:
     """Of the threads that live now, by tid. ProcessLookupError: there is no such process."""
     try:

@@ -17,10 +17,13 @@ pacing_sleep             an era's sleep between two turns
 other                    the rest
 ```
 
-When it is off, NO_TRACE takes the calls and does nothing. When it is on, a call is two clock reads and four numbers in
-a buffer, which is written between two turns when it is full. Each thread of each process writes a file of its own;
-`report.trace` joins them. On a GPU kernels run on while the thread goes on: what a forward takes shows in `sample`,
-which waits for it.
+When it is off, NO_TRACE takes the calls and does nothing. When it is on, a call reads the wall clock and adds four
+numbers to a buffer, which is written between two turns when it is full. The thread's CPU clock is a system call, which
+takes several times as long as all of that: it is read at the begin of every turn, so that the CPU time of a turn is
+known exactly, and at each part of every SAMPLE_EVERY-th turn, from which `report.trace` says how that time divides.
+
+Each thread of each process writes a file of its own; `report.trace` joins them. On a GPU kernels run on while the
+thread goes on: what a forward takes shows in `sample`, which waits for it.
 """
 
 from __future__ import annotations
@@ -28,9 +31,9 @@ from __future__ import annotations
 import os
 import re
 import threading
-import time
 from array import array
 from pathlib import Path
+from time import perf_counter_ns, thread_time_ns
 from typing import NamedTuple
 
 import msgspec
@@ -56,14 +59,20 @@ PARTS = (
 )
 # Of these `distribute` consists.
 DISTRIBUTE = ("encode", "transport", "decode")
-COUNTERS = ("messages", "bytes", "pickles", "copies", "collectives", "waiting", "running")
-EVENTS = ("turn", "received", "finished")
+COUNTERS = ("messages", "bytes", "pickles", "copies", "collectives", "prefills", "waiting", "running")
+EVENTS = ("turn", "back", "waited", "received", "finished")
 CODES = {name: code for code, name in enumerate((*EVENTS, *PARTS, *COUNTERS))}
-FLUSH_AT = 4 * 4096  # numbers
+TURN, BACK, WAITED = CODES["turn"], CODES["back"], CODES["waited"]
+NOT_READ = -1  # in a clock's place
+# Not a divisor of what comes round every so many turns: eras stream every 2nd or 8th step, and take 10 steps a turn.
+SAMPLE_EVERY = 7
+FLUSH_AT = 4 * 1024  # numbers
 
 
 class Record(NamedTuple):
-    """One line of a trace. `value`: of a counter, or the number in a request's id (`received`, `finished`)."""
+    """One line of a trace. `wall_ns`: NOT_READ for a counter, which belongs to the part before it, and `waited`.
+    `cpu_ns`: NOT_READ except in a `turn`, and the parts of a sampled one. `value`: of a counter, the number in a
+    request's id (`received`, `finished`), or 1 for a turn that is sampled."""
 
     name: str
     wall_ns: int
@@ -80,6 +89,12 @@ class NoTrace:
         pass
 
     def part(self, name: str) -> None:
+        pass
+
+    def back(self) -> None:
+        pass
+
+    def waited(self) -> None:
         pass
 
     def count(self, name: str, value: int) -> None:
@@ -107,39 +122,53 @@ class Trace:
         who = {"process": process, "thread": thread, "pid": os.getpid(), "tid": thread_id}
         self._file.write(msgspec.json.encode(who) + b"\n")
         self._file.flush()
-        self._buffer = array("q")
+        self._thread_id = thread_id
+        self._buffer: list[int] = []
+        self._add = self._buffer.extend
+        self._turns = 0
+        self._sampled = False
 
     def turn(self) -> None:
         """A turn begins: the one before is over."""
-        self._add(CODES["turn"], 0)
+        self._sampled = self._turns % SAMPLE_EVERY == 0
+        self._turns += 1
+        self._add((TURN, perf_counter_ns(), thread_time_ns(), int(self._sampled)))
         if len(self._buffer) >= FLUSH_AT:
             self._flush()
 
     def part(self, name: str) -> None:
-        """From here to the next call of `part` or `turn`, this is what the thread does."""
-        self._add(CODES[name], 0)
+        """From here to the next call of `part`, `back` or `turn`, this is what the thread does."""
+        self._add((CODES[name], perf_counter_ns(), thread_time_ns() if self._sampled else NOT_READ, 0))
+
+    def back(self) -> None:
+        """The part goes on that the last one has interrupted. For a task that runs while another waits."""
+        self._add((BACK, perf_counter_ns(), thread_time_ns() if self._sampled else NOT_READ, 0))
+
+    def waited(self) -> None:
+        """It turns out that this turn's first wait in `transport` was for work: it was `idle`."""
+        self._add((WAITED, NOT_READ, NOT_READ, 0))
 
     def count(self, name: str, value: int) -> None:
         """So many more (messages, bytes, ..), or so many now (waiting, running)."""
-        self._add(CODES[name], value)
+        self._add((CODES[name], NOT_READ, NOT_READ, value))
 
     def request(self, event: str, rid: str) -> None:
         """`received` or `finished` here; for the arrows between processes."""
         number = re.search(r"\d+$", rid)
         if number:
-            self._add(CODES[event], int(number.group()))
+            self._add((CODES[event], perf_counter_ns(), NOT_READ, int(number.group())))
 
     def close(self) -> None:
+        """Ends the last turn, on the thread whose trace this is; another one cannot read its CPU clock."""
+        if threading.get_native_id() == self._thread_id:
+            self.turn()
         self._flush()
         self._file.close()
 
-    def _add(self, code: int, value: int) -> None:
-        self._buffer.extend((code, time.perf_counter_ns(), time.thread_time_ns(), value))
-
     def _flush(self) -> None:
-        self._file.write(self._buffer.tobytes())
+        self._file.write(array("q", self._buffer))
         self._file.flush()
-        del self._buffer[:]
+        self._buffer.clear()
 
 
 def make_trace(folder: str | None, process: str, thread: str = "loop") -> Trace | NoTrace:

@@ -92,6 +92,7 @@ class Worker:
         self._stop = False
         self._finished_before = 0
         self._next_load_report = 0.0
+        self._levels = (-1, -1)
 
     def _make_runner(self, args: EngineArgs, config: ModelConfig, total: int) -> ModelRunner | SimRunner:
         if args.device == "sim":
@@ -174,6 +175,8 @@ class Worker:
             self._digest.update(plan)
             if plan.turn % self._check_every == 0:
                 self._compare_digests(plan.turn)
+        if plan.prefill:
+            self.trace.count("prefills", len(plan.prefill))
         return self.runner.execute(plan)
 
     def commit(self, plan: BatchPlan, sampled: Sampled) -> None:
@@ -187,8 +190,7 @@ class Worker:
         """What has come out since the last call."""
         self.trace.part("send_output")
         if self.trace.on:
-            self.trace.count("running", self.scheduler.running_count)
-            self.trace.count("waiting", self.scheduler.waiting_count)
+            self._trace_levels()
         chunks = self.scheduler.take_chunks()
         control, self._control = self._control, []
         if self.rank == 0:
@@ -197,6 +199,14 @@ class Worker:
         self._finished_before = self.scheduler.finished_count
         tokens = TokenBatch(self.replica, chunks, last=self._stop) if chunks or self._stop else None
         return TurnOutput(tokens, control, finished, self.busy, self._stop)
+
+    def _trace_levels(self) -> None:
+        """Where they have changed."""
+        levels = (self.scheduler.running_count, self.scheduler.waiting_count)
+        if levels != self._levels:
+            self._levels = levels
+            self.trace.count("running", levels[0])
+            self.trace.count("waiting", levels[1])
 
     def close(self) -> None:
         self.tp.close()

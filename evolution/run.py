@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from common.args import EngineArgs, engine_args_from
+from common.os_accounts import ProcessAccount, process_account
 from common.processes import ReadyReport
 from common.tokenizer import Tokenizer
 from evolution.checks import resolve_args
@@ -33,7 +33,8 @@ WARM_UP_TOKENS = 4
 @dataclass(frozen=True)
 class RunResult:
     """One stage's run. `cpu_seconds`: (process name, pid) -> user + system seconds during the workload; `sim`: what
-    `--device sim` counted in that time, over all replicas, else empty."""
+    `--device sim` counted in that time, over all replicas, else empty; `accounts`: the operating system's of each
+    process, before and after the workload."""
 
     args: EngineArgs
     workload: Workload
@@ -43,6 +44,7 @@ class RunResult:
     cpu_seconds: dict[tuple[str, int], float]
     startup_seconds: float
     sim: dict[str, float]
+    accounts: tuple[list[ProcessAccount], list[ProcessAccount]]
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -99,13 +101,15 @@ def run_stage(args: EngineArgs, workload: Workload, console: Console) -> RunResu
         _warm_up(engine)
         pids = _pids(engine.processes)
         sim_before = _sim_counts(engine)
-        before = {key: _cpu_seconds(key[1]) for key in pids}
+        before = [process_account(pid) for _, pid in pids]
         streams = _send(engine, workload, console)
         outputs = [stream.result() for stream in streams]
-        cpu = {key: _cpu_seconds(key[1]) - before[key] for key in pids}
+        after = [process_account(pid) for _, pid in pids]
         sim = {name: count - sim_before[name] for name, count in _sim_counts(engine).items()}
         processes = engine.processes
-    return RunResult(args, workload, collect(streams), outputs, processes, cpu, startup_seconds, sim)
+    cpu = {key: (b.cpu_ns - a.cpu_ns) / 1e9 for key, a, b in zip(pids, before, after, strict=True)}
+    samples = collect(streams)
+    return RunResult(args, workload, samples, outputs, processes, cpu, startup_seconds, sim, (before, after))
 
 
 def _warm_up(engine: Engine) -> None:
@@ -143,11 +147,6 @@ def _sim_counts(engine: Engine) -> dict[str, float]:
 
 def _pids(processes: list[ReadyReport]) -> list[tuple[str, int]]:
     return [("main", os.getpid()), *((r.name, r.pid) for process in processes for r in process.walk())]
-
-
-def _cpu_seconds(pid: int) -> float:
-    times = psutil.Process(pid).cpu_times()
-    return times.user + times.system
 
 
 def result_record(result: RunResult) -> dict[str, Any]:

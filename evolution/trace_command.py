@@ -20,7 +20,10 @@ from evolution.environment import environment
 from evolution.requests import RequestMaker
 from evolution.run import check_writable, run_stage
 from evolution.workload import make_workload
-from report.trace import ThreadTrace, chrome_trace, counts_of, load, parts_of, working_turns
+from report.accounts import Agreement, agreements
+from report.distribute import distribute_split, replicas
+from report.perfetto import chrome_trace
+from report.trace import ThreadTrace, counts_of, cpu_of, load, parts_of, sampled_of, working_turns
 
 
 def trace_command(options: argparse.Namespace) -> int:
@@ -34,7 +37,7 @@ def trace_command(options: argparse.Namespace) -> int:
     console = Console()
     with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
         try:
-            run_stage(dataclasses.replace(args, trace_dir=folder), workload, console)
+            result = run_stage(dataclasses.replace(args, trace_dir=folder), workload, console)
         except EngineError as error:
             print(f"python -m evolution trace: {error}", file=sys.stderr)
             return 1
@@ -44,8 +47,25 @@ def trace_command(options: argparse.Namespace) -> int:
     for thread in threads:
         if turns := working_turns(thread):
             console.print(parts_table(thread, turns))
+    for replica in replicas(threads):
+        if split := distribute_split(replica, working_turns(replica[0])):
+            steps = ", ".join(f"{name} {us:.1f}" for name, us in split.items())
+            console.print(f"distribute, from {replica[0].process}, median us a turn: {steps}", soft_wrap=True)
+    console.print(accounts_table(agreements(threads, *result.accounts)))
     console.print(f"trace of {len(threads)} threads: {options.out}  (open it at ui.perfetto.dev)", soft_wrap=True)
     return 0
+
+
+def accounts_table(rows: list[Agreement]) -> Table:
+    """Of the workload: what the traces say, and what the operating system says."""
+    table = Table(title="CPU time of the workload: by the traces, and by the operating system")
+    for column in ("process", "thread", "trace ms", "system ms", "ratio", "of it not traced", "ended threads"):
+        table.add_column(column, justify="left" if column in ("process", "thread") else "right")
+    for row in rows:
+        of_process = () if row.thread else (f"{row.untraced / 1e6:.1f}", f"{row.ended / 1e6:.1f}")
+        times = (f"{row.traced / 1e6:.1f}", f"{row.account / 1e6:.1f}", f"{row.ratio:.3f}")
+        table.add_row(row.process, row.thread or "all", *times, *of_process, end_section=not row.thread)
+    return table
 
 
 def parts_table(thread: ThreadTrace, turns: list[int]) -> Table:
@@ -54,15 +74,34 @@ def parts_table(thread: ThreadTrace, turns: list[int]) -> Table:
     table = Table(title=f"{name}: {len(turns)} turns that ran something; such a turn:")
     for column in ("part", "wall us", "CPU us"):
         table.add_column(column, justify="right" if column != "part" else "left")
-    for part, (wall, cpu) in parts_of(thread, turns).items():
-        table.add_row(part, f"{wall / len(turns) / 1000:.1f}", f"{cpu / len(turns) / 1000:.1f}")
+    parts = parts_of(thread, turns)
+    for part, (wall, cpu) in parts.items():
+        table.add_row(part, *_per_turn(wall, cpu, turns))
+    table.add_section()
+    table.add_row("together", *_per_turn(sum(wall for wall, _ in parts.values()), cpu_of(thread, turns), turns))
     counts = counts_of(thread, turns)
     if counts:
         table.add_section()
     for count, value in counts.items():
         table.add_row(count, f"{value / len(turns):.2f}", "")
+    table.caption = _caption(thread, turns)
+    return table
+
+
+def _per_turn(wall: int, cpu: int, turns: list[int]) -> tuple[str, str]:
+    return f"{wall / len(turns) / 1000:.1f}", f"{cpu / len(turns) / 1000:.1f}"
+
+
+def _caption(thread: ThreadTrace, turns: list[int]) -> str:
+    """Of how many turns it is known how their CPU time divides, and what the other turns took."""
+    names = {"prefill": "with a prefill", "other": "others"}
+    kinds = [
+        f"{count} {names[kind]}, {sampled} of them sampled"
+        for kind, (count, sampled) in sampled_of(thread, turns).items()
+    ]
+    caption = f"CPU by part: {'; '.join(kinds)}."
     others = [n for n in range(1, len(thread.turns)) if n not in set(turns)]
     if others:
-        wall, cpu = (sum(column) / 1e6 for column in zip(*parts_of(thread, others).values(), strict=True))
-        table.caption = f"{len(others)} turns ran nothing: {wall:.0f} ms, CPU {cpu:.0f} ms in all"
-    return table
+        wall = sum(wall for wall, _ in parts_of(thread, others).values()) / 1e6
+        caption += f" {len(others)} turns ran nothing: {wall:.0f} ms, CPU {cpu_of(thread, others) / 1e6:.0f} ms in all."
+    return caption

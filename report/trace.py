@@ -1,66 +1,104 @@
-"""From the traces of a run's threads to one file that Perfetto opens, and to a table of where the turns went.
+"""The traces of a run's threads, and where their turns went: wall time, CPU time and what was counted, by part.
 
-Format: Chrome trace events. A turn is a slice with its parts inside it; what is `idle` is left empty. A request is an
-arrow: handed over in main, taken in by rank 0, finished in the detokenizer, and back in main.
+The wall time of a part and the CPU time of a turn are exact. How a turn's CPU time divides into its parts is known of
+every SAMPLE_EVERY-th turn, and taken to be the same in the others. A prefill is another thing than a decode step, so
+the turns with one divide by the sampled ones of their own; where none of a kind was sampled, by wall time.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+import dataclasses
+from collections import Counter
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-from common.tracing import COUNTERS, DISTRIBUTE, EVENTS, PARTS, Record, read_trace
+from common.tracing import COUNTERS, NOT_READ, PARTS, Record, read_trace
 
-RUN_BATCH = ("prepare", "forward", "sample")
-GROUPS = {**dict.fromkeys(DISTRIBUTE, "distribute"), **dict.fromkeys(RUN_BATCH, "run_batch")}
 FIRST = ("main", "evo-router", "evo-controller-multi", "evo-dp-controller")
 LEVELS = ("running", "waiting")
-LEAD_IN_NS = 1_000_000
 WAITS = ("idle", "pacing_sleep", "wait_for_router")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a turn, wall and CPU time in ns."""
+    """One part of a turn, wall and CPU time in ns; `cpu` is NOT_READ where the turn was not sampled."""
 
     name: str
     begin: int
     end: int
     cpu: int
 
+    @property
+    def wall(self) -> int:
+        return self.end - self.begin
+
+
+@dataclass
+class Turn:
+    """`cpu_begin`: the thread's CPU clock at its begin, ns since the thread began; `cpu`: how much of it the turn took,
+    NOT_READ when it did not end. `counts`: sums of what was counted in it."""
+
+    cpu_begin: int
+    sampled: bool
+    cpu: int = NOT_READ
+    parts: list[Part] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def begin(self) -> int:
+        return self.parts[0].begin
+
+    @property
+    def ended(self) -> bool:
+        return self.cpu != NOT_READ
+
+    @property
+    def prefills(self) -> bool:
+        return self.counts["prefills"] > 0
+
+    def has(self, name: str) -> bool:
+        return any(part.name == name for part in self.parts)
+
+
+def _before_the_first() -> list[Turn]:
+    return [Turn(NOT_READ, sampled=False)]
+
 
 @dataclass
 class ThreadTrace:
+    """`turns[0]` is what came before the first turn: it never ended. `plans`: this thread holds a scheduler, whose
+    counters are a replica's; `executes`: it runs forwards."""
+
     process: str
     thread: str
     pid: int
     tid: int
-    turns: list[list[Part]] = field(default_factory=list)  # the first is what came before the first turn
-    counts: list[tuple[int, Record]] = field(default_factory=list)  # with the number of the turn
+    turns: list[Turn] = field(default_factory=_before_the_first)
+    levels: list[Record] = field(default_factory=list)
     requests: list[Record] = field(default_factory=list)
-
-    @property
-    def plans(self) -> bool:
-        """Whether this thread holds a scheduler: its counters are a replica's."""
-        return any(record.name in LEVELS for _, record in self.counts)
+    plans: bool = False
+    executes: bool = False
 
     def within(self, begin: int, end: int) -> ThreadTrace:
-        """Only the turns that begin between these two times of time.perf_counter_ns, and what belongs to them."""
-        chosen = [n for n, turn in enumerate(self.turns) if n and turn and begin <= turn[0].begin <= end]
-        place = {number: new for new, number in enumerate(chosen, 1)}
-        return ThreadTrace(
-            self.process,
-            self.thread,
-            self.pid,
-            self.tid,
-            [[], *(self.turns[number] for number in chosen)],
-            [(place[number], record) for number, record in self.counts if number in place],
-            [record for record in self.requests if begin <= record.wall_ns <= end],
-        )
+        """Only the turns, levels and requests that began in [begin, end], ns of `time.perf_counter_ns`, a clock that
+        the processes of a host share."""
+
+        def inside(records: list[Record]) -> list[Record]:
+            return [record for record in records if begin <= record.wall_ns <= end]
+
+        turns = _before_the_first() + [turn for turn in self.turns[1:] if begin <= turn.begin <= end]
+        return dataclasses.replace(self, turns=turns, levels=inside(self.levels), requests=inside(self.requests))
+
+    def cpu_at(self, moment: int) -> int | None:
+        """The thread's CPU clock as last read by `moment`: ns since the thread began. None: it was not read by then."""
+        last = None
+        for turn in self.turns[1:]:
+            if turn.begin > moment:
+                break
+            last = turn.cpu_begin
+            if turn.sampled:
+                last += sum(part.cpu for part in turn.parts if part.end <= moment)
+        return last
 
 
 def load(folder: Path) -> list[ThreadTrace]:
@@ -78,98 +116,48 @@ def shown_order(thread: ThreadTrace) -> tuple[int, str, int]:
 
 def _thread(path: Path) -> ThreadTrace:
     who, records = read_trace(path)
-    trace = ThreadTrace(who["process"], who["thread"], who["pid"], who["tid"], [[]])
+    trace = ThreadTrace(who["process"], who["thread"], who["pid"], who["tid"])
+    name = before = "other"  # the part that goes on, and the one before it
     current: Record | None = None
     for record in records:
-        if record.name in COUNTERS:
-            trace.counts.append((len(trace.turns) - 1, record))
-            continue
-        if record.name in EVENTS and record.name != "turn":
+        turn = trace.turns[-1]
+        if record.name in LEVELS:
+            trace.levels.append(record._replace(wall_ns=current.wall_ns if current else 0))
+        elif record.name in COUNTERS:
+            turn.counts[record.name] += record.value
+        elif record.name == "waited":
+            _was_idle(turn)
+        elif record.name in ("received", "finished"):
             trace.requests.append(record)
-            continue
-        if current is not None:
-            name = "other" if current.name == "turn" else current.name
-            trace.turns[-1].append(Part(name, current.wall_ns, record.wall_ns, record.cpu_ns - current.cpu_ns))
-        if record.name == "turn":
-            trace.turns.append([])
-        current = record
+        else:
+            if current is not None:
+                cpu = record.cpu_ns - current.cpu_ns if turn.sampled else NOT_READ
+                turn.parts.append(Part(name, current.wall_ns, record.wall_ns, cpu))
+            if record.name == "turn":
+                if len(trace.turns) > 1:
+                    turn.cpu = record.cpu_ns - turn.cpu_begin
+                trace.turns.append(Turn(record.cpu_ns, sampled=bool(record.value)))
+            name, before = _next_part(record.name, name, before)
+            current = record
+    if len(trace.turns) > 1 and not trace.turns[-1].parts:  # what ended the last one
+        trace.turns.pop()
+    trace.plans = bool(trace.levels)
+    trace.executes = any(turn.has("forward") for turn in trace.turns)
     return trace
 
 
-# ---------------------------------------------------------------------- for Perfetto
+def _was_idle(turn: Turn) -> None:
+    """The wait for the broadcast of this turn, which is over, was for work."""
+    for place, part in enumerate(turn.parts):
+        if part.name == "transport":
+            turn.parts[place] = dataclasses.replace(part, name="idle")
+            return
 
 
-def chrome_trace(threads: list[ThreadTrace]) -> dict[str, Any]:
-    """The object to write as JSON. Times count from the moment before the first request; what was earlier, when the
-    processes started one after the other, is left out."""
-    first = [record.wall_ns for thread in threads for record in thread.requests]
-    start = min(first or [part.begin for thread in threads for turn in thread.turns for part in turn])
-    start -= LEAD_IN_NS if first else 0
-    events: list[dict[str, Any]] = []
-    processes = list(dict.fromkeys((thread.pid, thread.process) for thread in threads))
-    for place, (pid, name) in enumerate(processes):  # a viewer sorts by name, which the place leads
-        events.append({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": f"{place} {name}"}})
-    for thread in threads:
-        where = {"pid": thread.pid, "tid": thread.tid}
-        events.append({"ph": "M", **where, "name": "thread_name", "args": {"name": thread.thread}})
-        events += [{**where, **event} for event in _slices(thread, start)]
-        events += [{**where, **event} for event in _counters(thread, start)]
-    events += _arrows(threads, start)
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
-
-
-def _slices(thread: ThreadTrace, start: int) -> Iterator[dict[str, Any]]:
-    for number, turn in enumerate(thread.turns):
-        turn = [part for part in turn if part.begin >= start]
-        # A wait in the middle of a turn would make its slice look busy: each stretch of work is one.
-        for idle, stretch in groupby(turn, key=lambda part: part.name in WAITS):
-            if idle:
-                continue
-            parts = list(stretch)
-            yield _slice(f"turn {number}", parts, start)
-            for group, members in groupby(parts, key=lambda part: GROUPS.get(part.name)):
-                inside = list(members)
-                if group:
-                    yield _slice(group, inside, start)
-                for part in inside:
-                    yield _slice(part.name, [part], start)
-
-
-def _slice(name: str, parts: list[Part], start: int) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "name": name,
-        "ts": (parts[0].begin - start) / 1000,
-        "dur": (parts[-1].end - parts[0].begin) / 1000,
-        "args": {"cpu_us": sum(part.cpu for part in parts) / 1000},
-    }
-
-
-def _counters(thread: ThreadTrace, start: int) -> Iterator[dict[str, Any]]:
-    if "TP0" not in thread.process:
-        return  # every rank that plans has the same
-    for _, record in thread.counts:
-        if record.name in LEVELS and record.wall_ns >= start:
-            ts = (record.wall_ns - start) / 1000
-            yield {"ph": "C", "name": "requests", "ts": ts, "args": {record.name: record.value}}
-
-
-def _arrows(threads: list[ThreadTrace], start: int) -> list[dict[str, Any]]:
-    """One chain per request, where all of its stations were traced."""
-    stations: dict[int, list[tuple[int, ThreadTrace]]] = defaultdict(list)
-    for thread in threads:
-        if thread.plans and "TP0" not in thread.process:
-            continue
-        for record in thread.requests:
-            stations[record.value].append((record.wall_ns, thread))
-    events = []
-    for number, chain in stations.items():
-        chain.sort(key=lambda station: station[0])
-        for place, (wall, thread) in enumerate(chain):
-            phase = "s" if place == 0 else "f" if place == len(chain) - 1 else "t"
-            event = {"ph": phase, "id": number, "name": "request", "cat": "request", "ts": (wall - start) / 1000}
-            events.append({**event, "pid": thread.pid, "tid": thread.tid} | ({"bp": "e"} if phase == "f" else {}))
-    return events
+def _next_part(event: str, name: str, before: str) -> tuple[str, str]:
+    if event == "back":
+        return before, name
+    return "other" if event == "turn" else event, name
 
 
 # ---------------------------------------------------------------------- where the turns went
@@ -177,25 +165,66 @@ def _arrows(threads: list[ThreadTrace], start: int) -> list[dict[str, Any]]:
 
 def working_turns(thread: ThreadTrace) -> list[int]:
     """The numbers of the turns in which this thread ran a forward; of a router's, in which it called the ranks."""
-    sign = "forward" if thread.plans else "transport"
-    return [n for n, turn in enumerate(thread.turns) if n and any(part.name == sign for part in turn)]
+    sign = "forward" if thread.executes else "transport"
+    return [n for n, turn in enumerate(thread.turns) if turn.ended and turn.has(sign)]
 
 
 def parts_of(thread: ThreadTrace, turns: list[int]) -> dict[str, tuple[int, int]]:
-    """Wall and CPU time of each part over these turns, in ns; idle waits and sleeps among them."""
-    total: dict[str, list[int]] = {name: [0, 0] for name in PARTS}
-    for turn in turns:
-        for part in thread.turns[turn]:
-            total[part.name][0] += part.end - part.begin
-            total[part.name][1] += part.cpu
-    return {name: (wall, cpu) for name, (wall, cpu) in total.items() if wall}
+    """Wall and CPU time of each part over these turns, in ns; idle waits and sleeps among them. The CPU times add up to
+    the turns' own; how they divide is told in the module's docstring. A turn that did not end is left out."""
+    walls: Counter[str] = Counter()
+    cpus: Counter[str] = Counter()
+    for chosen in _kinds(thread, turns).values():
+        walls.update(_sums(chosen, "wall"))
+        estimate = _divided(chosen)
+        total, took = sum(estimate.values()), sum(turn.cpu for turn in chosen)
+        cpus.update({name: cpu * took / total for name, cpu in estimate.items() if total})
+    return {name: (walls[name], round(cpus[name])) for name in PARTS if walls[name]}
+
+
+def cpu_of(thread: ThreadTrace, turns: list[int]) -> int:
+    """CPU time of these turns in ns, exact."""
+    return sum(turn.cpu for chosen in _kinds(thread, turns).values() for turn in chosen)
+
+
+def sampled_of(thread: ThreadTrace, turns: list[int]) -> dict[str, tuple[int, int]]:
+    """How many of these turns there are, and how many of them were sampled, by kind: "prefill" (turns with one) and
+    "other" (a router does not know, and has only these)."""
+    kinds = _kinds(thread, turns).items()
+    return {kind: (len(chosen), sum(turn.sampled for turn in chosen)) for kind, chosen in kinds if chosen}
 
 
 def counts_of(thread: ThreadTrace, turns: list[int]) -> dict[str, int]:
     """The sums of what was counted in these turns."""
-    chosen = set(turns)
-    total: dict[str, int] = defaultdict(int)
-    for turn, record in thread.counts:
-        if turn in chosen and record.name not in LEVELS:
-            total[record.name] += record.value
+    total: Counter[str] = Counter()
+    for number in turns:
+        total.update(thread.turns[number].counts)
     return dict(total)
+
+
+def _kinds(thread: ThreadTrace, turns: list[int]) -> dict[str, list[Turn]]:
+    kinds: dict[str, list[Turn]] = {"prefill": [], "other": []}
+    for number in turns:
+        turn = thread.turns[number]
+        if turn.ended:
+            kinds["prefill" if turn.prefills else "other"].append(turn)
+    return kinds
+
+
+def _divided(turns: list[Turn]) -> dict[str, float]:
+    """The CPU time of each part of these turns, as far as the sampled ones tell: their mean. No thread uses more than
+    the wall time, which takes the weight off a rare event that happened to be sampled."""
+    walls = _sums(turns, "wall")
+    sampled = [turn for turn in turns if turn.sampled]
+    if not sampled:
+        return {name: wall for name, wall in walls.items() if name not in WAITS}
+    return {name: min(cpu * len(turns) / len(sampled), walls[name]) for name, cpu in _sums(sampled, "cpu").items()}
+
+
+def _sums(turns: list[Turn], what: str) -> Counter[str]:
+    """Of each part, "wall" or "cpu" time."""
+    sums: Counter[str] = Counter()
+    for turn in turns:
+        for part in turn.parts:
+            sums[part.name] += getattr(part, what)
+    return sums

@@ -93,22 +93,23 @@ class ControllerSingle:
         """Rank 0 plans, and the ranks are sent the batch."""
         while True:
             self.trace.turn()
+            waited = not self.tp_server.busy
             messages = self.recv_requests()
             plan = self.tp_server.plan(messages)
-            self.broadcast_turn(plan)
+            self.broadcast_turn(plan, waited)
             while plan is not None:
                 self.tp_server.commit(plan, self.tp_server.execute(plan))
                 plan = self.tp_server.plan_further()
                 if plan is not None:
-                    self.broadcast_turn(plan)
+                    self.broadcast_turn(plan, waited=False)
             output = self.tp_server.output()
             self.send(output)
             if output.stop:
                 return
 
-    def broadcast_turn(self, plan: BatchPlan | None) -> None:
+    def broadcast_turn(self, plan: BatchPlan | None, waited: bool) -> None:
         if self.tp_size > 1:
-            self.broadcast.send(Turn(plan, self.tp_server.stopping))
+            self.broadcast.send(Turn(plan, self.tp_server.stopping, waited))
 
     # ------------------------------------------------------------------ in and out
 

@@ -30,6 +30,8 @@ def run_tp_server_process(context: ChildContext, args: EngineArgs, replica: int,
             trace.turn()
     else:
         while not (turn := broadcast.receive()).stop:
+            if turn.waited:
+                trace.waited()
             if turn.plan is not None:
                 worker.execute(turn.plan)
             trace.turn()

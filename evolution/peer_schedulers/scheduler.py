@@ -99,10 +99,11 @@ class PeerScheduler:
         """Rank 0 plans alone: what travels each turn is the batch."""
         while True:
             self.trace.turn()
+            waited = not self.worker.busy
             messages = self.drain_requests()
             plan = self.worker.plan(messages)
             if self.tp_size > 1:
-                self.broadcast.send(Turn(plan, self.worker.stopping))
+                self.broadcast.send(Turn(plan, self.worker.stopping, waited))
             if plan is not None:
                 self.worker.commit(plan, self.worker.execute(plan))
             output = self.worker.output()
@@ -113,6 +114,8 @@ class PeerScheduler:
     def event_loop_executor(self) -> None:
         self.trace.turn()
         while not (turn := self.broadcast.receive()).stop:
+            if turn.waited:
+                self.trace.waited()
             if turn.plan is not None:
                 self.worker.execute(turn.plan)
             self.trace.turn()

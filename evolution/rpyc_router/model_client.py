@@ -44,6 +44,9 @@ class ModelRpcClient:
         self.step = self._step_replicated if args.scheduling == "replicated" else self._step_rank0
         calls = ValueCalls if constants.calls == "by value" else ReferenceCalls
         self._ranks = [calls(rank, address, constants) for rank, address in enumerate(addresses)]
+        self._sent = (0, 0)
+        if trace.on:
+            self._count_sent()  # what connecting took belongs to no turn
 
     async def _step_replicated(self, messages: list[Request]) -> TurnOutput:
         """Every rank is sent the requests and plans for itself; rank 0's output is the one that counts."""
@@ -57,7 +60,7 @@ class ModelRpcClient:
         self._trace.part("transport")
         reply = await rank0.call("plan", payload)
         self._trace.part("decode")
-        answer = rank0.unpack(reply, list[BatchPlan | TurnOutput])[0]
+        answer = self._unpack(reply)
         while isinstance(answer, BatchPlan):
             answer = await self._call_all("execute", [answer])
         return answer
@@ -67,10 +70,25 @@ class ModelRpcClient:
         self._trace.part("encode")
         payload = rank0.pack(argument)
         self._trace.part("transport")
-        self._trace.count("messages", len(self._ranks))
         replies = await asyncio.gather(*[rank.call(method, payload) for rank in self._ranks])
         self._trace.part("decode")
-        return rank0.unpack(replies[0], list[BatchPlan | TurnOutput])[0]
+        return self._unpack(replies[0])
+
+    def _unpack(self, reply: Any) -> BatchPlan | TurnOutput:
+        """Of rank 0."""
+        answer = self._ranks[0].unpack(reply, list[BatchPlan | TurnOutput])[0]
+        if self._trace.on:
+            self._trace.count("pickles", self._ranks[0].pickles)
+            self._count_sent()
+        return answer
+
+    def _count_sent(self) -> None:
+        """Since the last time, to all ranks; by reference the ranks' callbacks are answered, too."""
+        before = self._sent
+        channels = [rank.channel for rank in self._ranks]
+        self._sent = (sum(channel.messages for channel in channels), sum(channel.sent_bytes for channel in channels))
+        self._trace.count("messages", self._sent[0] - before[0])
+        self._trace.count("bytes", self._sent[1] - before[1])
 
     def close(self) -> None:
         """Close the connections, which ends the ranks' servers."""

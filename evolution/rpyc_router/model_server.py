@@ -16,7 +16,7 @@ from common.ranks import rank_label
 from common.tracing import make_trace
 from common.worker import Worker
 from evolution.rpyc_router.constants import in_force
-from evolution.rpyc_router.transport import ReferenceEnd, ValueEnd, make_server
+from evolution.rpyc_router.transport import CountingChannel, ReferenceEnd, ValueEnd, make_server
 
 
 def run_model_process(
@@ -42,6 +42,8 @@ class ModelRpcService(rpyc.Service):
         self.context = context
         self.worker = worker
         self.end = end
+        self.channel: CountingChannel  # set when the router has connected
+        self._sent = (0, 0)
 
     def exposed_step(self, requests: Any) -> Any:
         """`replicated`: a whole turn."""
@@ -82,3 +84,12 @@ class ModelRpcService(rpyc.Service):
         finally:
             # rpyc sends the reply, and waits for the next call.
             trace.part("wait_for_router" if self.worker.scheduler and self.worker.busy else "idle")
+            if trace.on:
+                self._count_sent()
+
+    def _count_sent(self) -> None:
+        """Since the last call: the reply to this one is not among it yet, that to the last one is."""
+        before, self._sent = self._sent, (self.channel.messages, self.channel.sent_bytes)
+        self.worker.trace.count("messages", self._sent[0] - before[0])
+        self.worker.trace.count("bytes", self._sent[1] - before[1])
+        self.worker.trace.count("pickles", self.end.pickles)

@@ -53,7 +53,9 @@ class Router:
     async def loop_for_recv_requests(self) -> None:
         while True:
             data = await self.recv_from_tokenizer.socket.recv()
+            self.trace.part("recv_requests")
             self.recv_reqs.append(self.recv_from_tokenizer.decode(data))
+            self.trace.back()  # to what the other task is at
             self.arrived.set()
 
     async def loop_for_forward(self) -> None:

@@ -18,7 +18,7 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import rpyc
@@ -43,13 +43,31 @@ def protocol_config(constants: RpycConstants) -> dict[str, Any]:
 # ---------------------------------------------------------------------- the router's end
 
 
+class CountingChannel(Channel):
+    """Counts what this end sends: rpyc's messages, and their bytes before compression. rpyc lets one thread send at a
+    time."""
+
+    __slots__ = ("messages", "sent_bytes")
+
+    def __init__(self, stream: SocketStream, compress: bool) -> None:
+        super().__init__(stream, compress)
+        self.messages = self.sent_bytes = 0
+
+    def send(self, data: bytes) -> None:
+        self.messages += 1
+        self.sent_bytes += len(data)
+        super().send(data)
+
+
 class ValueCalls:
     """The connection to one rank. Must be made on the event loop that will await the calls."""
+
+    pickles = 0  # of an argument or a reply, on one side
 
     def __init__(self, rank: int, address: str | int, constants: RpycConstants) -> None:
         self._rank = rank
         self._loop = asyncio.get_running_loop()
-        self._connection = _connect(lambda: Channel(LinearStream.unix_connect(address), compress=False), constants)
+        self.channel, self._connection = _connect(lambda: LinearStream.unix_connect(address), False, constants)
         self._remote = _remote_methods(self._connection)
         self._pending: set[asyncio.Future] = set()
         self._loop.add_reader(self._connection.fileno(), self._serve)
@@ -91,8 +109,10 @@ class ValueCalls:
 class ReferenceCalls:
     """The same as v0.1.5 did it."""
 
+    pickles = 1
+
     def __init__(self, rank: int, address: str | int, constants: RpycConstants) -> None:
-        self._connection = _connect(lambda: Channel(SocketStream.connect("127.0.0.1", address)), constants)
+        self.channel, self._connection = _connect(lambda: SocketStream.connect("127.0.0.1", address), True, constants)
         self._remote = _remote_methods(self._connection)
         # A thread of its own, where 0.1.5 took one of asyncio's pool: that has cores + 4, and only the thread that
         # waits for a rank answers the rank's callback, so more ranks than threads would wait for each other.
@@ -132,19 +152,21 @@ def _settle(future: asyncio.Future, result: rpyc.AsyncResult) -> None:
         future.set_exception(error)
 
 
-def _connect(make_channel: Any, constants: RpycConstants) -> Connection:
+def _connect(
+    connect_stream: Callable[[], SocketStream], compress: bool, constants: RpycConstants
+) -> tuple[CountingChannel, Connection]:
     """Retries for the instant between a rank's `ready` and its server's listen()."""
     deadline = time.monotonic() + CONNECT_TIMEOUT
     while True:
         try:
-            channel = make_channel()
+            channel = CountingChannel(connect_stream(), compress)
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.005)
             continue
         channel.stream.sock.settimeout(None)
-        return rpyc.VoidService()._connect(channel, protocol_config(constants))
+        return channel, rpyc.VoidService()._connect(channel, protocol_config(constants))
 
 
 # ---------------------------------------------------------------------- the rank's end
@@ -152,6 +174,8 @@ def _connect(make_channel: Any, constants: RpycConstants) -> Connection:
 
 class ValueEnd:
     """Takes arguments in and gives results out, by value."""
+
+    pickles = 0
 
     @staticmethod
     def take(payload: bytes, list_type: Any) -> list[Any]:
@@ -163,6 +187,8 @@ class ValueEnd:
 
 
 class ReferenceEnd:
+    pickles = 1
+
     @staticmethod
     def take(payload: Any, list_type: Any) -> list[Any]:
         return obtain(payload)
@@ -172,17 +198,29 @@ class ReferenceEnd:
         return results
 
 
-class UncompressedServer(OneShotServer):
-    """One connection, the router's; frames are not compressed, which rpyc's servers offer no setting for."""
+class CountingServer(OneShotServer):
+    """One connection, the router's, whose channel its service is told; `compress` says whether frames are compressed,
+    which rpyc's servers offer no setting for."""
+
+    compress: ClassVar[bool]
+    stream: ClassVar[type[SocketStream]]
 
     def _serve_client(self, sock: socket.socket, credentials: object) -> None:
-        channel = Channel(LinearStream(sock), compress=False)
-        self._handle_connection(self.service._connect(channel, dict(self.protocol_config)))
+        self.service.channel = CountingChannel(self.stream(sock), self.compress)
+        self._handle_connection(self.service._connect(self.service.channel, dict(self.protocol_config)))
+
+
+class ValueServer(CountingServer):
+    compress, stream = False, LinearStream
+
+
+class ReferenceServer(CountingServer):
+    compress, stream = True, SocketStream
 
 
 def make_server(service: rpyc.Service, socket_path: str, constants: RpycConstants) -> OneShotServer:
     """Bound, and listening from `start()` on; `port` is its port where it has one."""
     config = protocol_config(constants)
     if constants.calls == "by value":
-        return UncompressedServer(service, socket_path=socket_path, protocol_config=config)
-    return OneShotServer(service, hostname="127.0.0.1", port=0, protocol_config=config)
+        return ValueServer(service, socket_path=socket_path, protocol_config=config)
+    return ReferenceServer(service, hostname="127.0.0.1", port=0, protocol_config=config)

@@ -1,17 +1,21 @@
 """`bench overhead`: what tracing costs, by the time per output token with it on and off.
 
-A repeat starts an engine without tracing, measures it and stops it, and one with, which comes first every second time;
-only one lives at a time. 16
-requests of 128 random token ids come at once and get 256 tokens each. On the simulated accelerator the forward takes
-no core, so that what tracing takes cannot hide behind it; its time per token is short, so that the share is large.
+A repeat starts two engines, one without tracing and one with, which comes first every second time. Once they are warm
+they take turns: a batch on the one, the same on the other, the order changing each time, BATCHES for each; the other
+one blocks meanwhile, with `level` constants. So two samples that are compared lie a quarter of a second apart, and the
+repeats average over what differs between two starts. A batch is 16 requests of 128 random token ids at once, 256 tokens
+for each; its sample is the median of their TPOT. The interval is that of the repeats, by the median ratio of each. On
+the simulated accelerator the forward takes no core, so that what tracing takes cannot hide behind it; its time per
+token is short, so that the share is large.
 
-Beside the ratio: what one call of a trace costs on this machine, and how many a turn of rank 0 makes (with a model two
-more than on sim, whose forward is one part).
+Beside the ratio: what one call of a trace costs on this machine, in a turn whose parts read the CPU clock and in one
+whose do not, and how many a turn of rank 0 makes (with a model two more than on sim, whose forward is one part).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import tempfile
 import time
 from pathlib import Path
@@ -21,7 +25,7 @@ import numpy as np
 from rich.console import Console
 
 from common.args import EngineArgs
-from common.tracing import Trace, read_trace
+from common.tracing import SAMPLE_EVERY, Trace, read_trace
 from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
@@ -29,7 +33,7 @@ from evolution.metrics import collect
 from evolution.stages import STAGES
 from experiments.bench.compare import pairwise_ratio, remark, shown, verdict
 
-REQUESTS, INPUT_LEN, OUTPUT_LEN = 16, 128, 256
+BATCHES, REQUESTS, INPUT_LEN, OUTPUT_LEN = 24, 16, 128, 256
 AT_MOST = 1.02
 CALLS = 5000
 
@@ -38,27 +42,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stage", choices=tuple(STAGES), default="peer", help="default: peer")
     parser.add_argument("--tp-size", type=int, default=1, help="default: 1")
     parser.add_argument("--device", choices=("sim", "cpu"), default="sim", help="default: sim")
-    parser.add_argument("--repeats", type=int, default=15, help="pairs of runs (default: 15)")
+    parser.add_argument("--repeats", type=int, default=16, help="pairs of engines (default: 16)")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.repeats < 1:
         raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
     args, config = resolve_args(EngineArgs(stage=options.stage, tp_size=options.tp_size, device=options.device))
-    print(f"{options.repeats} repeats of two engines: about {options.repeats * 6} s")
-    tpots: dict[str, list[float]] = {"off": [], "on": []}
+    print(f"{options.repeats} pairs of engines: about {options.repeats * 15} s")
+    tpots: dict[str, list[list[float]]] = {"off": [], "on": []}
     calls: list[float] = []
     for repeat in range(options.repeats):
-        prompts = np.random.default_rng(repeat).integers(0, config.vocab_size, (REQUESTS, INPUT_LEN)).tolist()
-        for arm in ("off", "on") if repeat % 2 else ("on", "off"):
-            with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
-                tpots[arm].append(time_per_token(options, prompts, folder if arm == "on" else None))
-                if arm == "on":
-                    calls.append(calls_per_turn(Path(folder)))
-    ratio = pairwise_ratio(tpots["on"], tpots["off"])
+        shape = (BATCHES, REQUESTS, INPUT_LEN)
+        batches = np.random.default_rng(repeat).integers(0, config.vocab_size, shape).tolist()
+        with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
+            pair = measure_pair(options, batches, folder, ("off", "on") if repeat % 2 else ("on", "off"))
+            calls.append(calls_per_turn(Path(folder)))
+        for arm, samples in pair.items():
+            tpots[arm].append(samples)
+    ratio = ratio_of_repeats(tpots)
     return {
         "bench": "overhead",
-        "unit": "s per output token, median over the requests of a run",
+        "unit": "s per output token, median over the requests of a batch; a list of batches for each pair of engines",
         "samples": tpots,
         "ratio": ratio,
         "calls_per_turn": float(np.median(calls)),
@@ -69,17 +74,38 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def time_per_token(options: argparse.Namespace, prompts: list[list[int]], trace_dir: str | None) -> float:
-    """The median TPOT of the requests, in seconds."""
+def ratio_of_repeats(tpots: dict[str, list[list[float]]]) -> dict[str, Any]:
+    """As `pairwise_ratio`, whose pairs are here the repeats: of each the median ratio of its batches."""
+    above = [pairwise_ratio(on, off)["median"] for on, off in zip(tpots["on"], tpots["off"], strict=True)]
+    return pairwise_ratio(above, [1.0] * len(above))
+
+
+def measure_pair(
+    options: argparse.Namespace, batches: list[list[list[int]]], trace_dir: str, order: tuple[str, str]
+) -> dict[str, list[float]]:
+    """The samples of each batch, without tracing ("off") and with ("on")."""
+    tpots: dict[str, list[float]] = {"off": [], "on": []}
     settings = {"stage": options.stage, "tp_size": options.tp_size, "device": options.device}
+    with contextlib.ExitStack() as stack:
+        engines = {
+            arm: stack.enter_context(Engine(**settings, trace_dir=trace_dir if arm == "on" else None)) for arm in order
+        }
+        for engine in engines.values():
+            time_per_token(engine, batches[0])
+        for number, prompts in enumerate(batches):
+            for arm in order if number % 2 else reversed(order):
+                tpots[arm].append(time_per_token(engines[arm], prompts))
+    return tpots
+
+
+def time_per_token(engine: Engine, prompts: list[list[int]]) -> float:
+    """The median TPOT of the requests, in seconds. No prompt is in the cache."""
+    engine.flush_cache()
     sampling = {"temperature": 0, "max_new_tokens": OUTPUT_LEN, "ignore_eos": True}
-    with Engine(**settings, trace_dir=trace_dir) as engine:
-        engine.generate(input_ids=prompts, sampling_params={**sampling, "max_new_tokens": 8})
-        engine.flush_cache()
-        streams = engine.submit(engine.make_requests(None, sampling, prompts, stream=True)[1])
-        for stream in streams:
-            stream.result()
-        return float(np.median(collect(streams).tpot))
+    streams = engine.submit(engine.make_requests(None, sampling, prompts, stream=True)[1])
+    for stream in streams:
+        stream.result()
+    return float(np.median(collect(streams).tpot))
 
 
 def calls_per_turn(folder: Path) -> float:
@@ -92,30 +118,32 @@ def calls_per_turn(folder: Path) -> float:
     return most / max(1, turns)
 
 
-def call_us() -> float:
-    """One call of a trace that is on, the fastest of five rounds."""
-    fastest = float("inf")
+def call_us() -> dict[str, float]:
+    """One call of a trace that is on, "sampled" or "other" as its turn is: the fastest of five rounds."""
+    fastest = {"sampled": float("inf"), "other": float("inf")}
     with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
         trace = Trace(Path(folder), "bench", "overhead")
-        for _ in range(5):
+        for turn in range(5 * SAMPLE_EVERY):
+            trace.turn()  # writes what has gathered
+            kind = "other" if turn % SAMPLE_EVERY else "sampled"
             began = time.perf_counter()
             for _ in range(CALLS):
                 trace.part("forward")
-            fastest = min(fastest, (time.perf_counter() - began) / CALLS * 1e6)
-            trace.turn()  # writes what has gathered
+            fastest[kind] = min(fastest[kind], (time.perf_counter() - began) / CALLS * 1e6)
         trace.close()
     return fastest
 
 
 def show(result: dict[str, Any]) -> None:
     console = Console()
-    ratio, off = result["ratio"], float(np.median(result["samples"]["off"])) * 1e3
+    ratio, off = result["ratio"], float(np.median(np.concatenate(result["samples"]["off"]))) * 1e3
     console.print(
         f"TPOT with tracing on over off: {shown(ratio)} (at most {AT_MOST:g}: {result['verdict']}) {remark(ratio)}",
         soft_wrap=True,
     )
+    calls, cost = result["calls_per_turn"], result["call_us"]
     console.print(
-        f"TPOT without: {off:.2f} ms; {result['calls_per_turn']:.1f} calls a turn on rank 0, {result['call_us']:.2f} us"
-        " each",
+        f"TPOT without: {off:.2f} ms; {calls:.1f} calls a turn on rank 0, {cost['other']:.2f} us each, in every"
+        f" {SAMPLE_EVERY}th turn {cost['sampled']:.2f} us",
         soft_wrap=True,
     )

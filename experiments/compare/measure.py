@@ -35,7 +35,7 @@ from evolution.requests import RequestMaker
 from evolution.stages import process_tree
 from evolution.streams import Stream
 from experiments.compare.records import MOST_SAMPLES, Arm, Process, Run, Strip, Thread, Turns, Workload
-from report.trace import Part, ThreadTrace, counts_of, load, parts_of, working_turns
+from report.trace import ThreadTrace, Turn, counts_of, load, parts_of, working_turns
 
 WARM_UP_TOKENS = 8
 # Of a rank's turn: what its forward is, where it waits for work, and where an rpyc rank waits for the next call.
@@ -240,7 +240,7 @@ def _parts(thread: ThreadTrace, turns: list[int]) -> dict[str, tuple[float, floa
     }
 
 
-def _medians(turns: list[list[Part]]) -> dict[str, float]:
+def _medians(turns: list[Turn]) -> dict[str, float]:
     """One turn that took long, since something else ran, moves the sum of all turns and not the median."""
     kinds = {
         "turn": lambda part: part not in WAITS,
@@ -251,7 +251,7 @@ def _medians(turns: list[list[Part]]) -> dict[str, float]:
     }
     return {
         kind: round(
-            median(sum(part.end - part.begin for part in turn if chosen(part.name)) for turn in turns) / 1000, 1
+            median(sum(part.wall for part in turn.parts if chosen(part.name)) for turn in turns) / 1000, 1
         )
         for kind, chosen in (kinds if turns else {}).items()
     }
@@ -263,14 +263,14 @@ def _strip(threads: list[ThreadTrace]) -> list[Strip]:
     turns = [first.turns[n] for n in working_turns(first)] if first else []
     if not turns:
         return []
-    turn = sorted(turns, key=lambda turn: turn[-1].end - turn[0].begin)[len(turns) // 2]
-    begin, end = turn[0].begin, turn[-1].end
+    turn = sorted(turns, key=lambda turn: turn.parts[-1].end - turn.begin)[len(turns) // 2]
+    begin, end = turn.begin, turn.parts[-1].end
     strips = []
     for thread in threads:
         parts = [
             (part.name, (max(part.begin, begin) - begin) / 1000, (min(part.end, end) - begin) / 1000)
-            for parts in thread.turns
-            for part in parts
+            for each in thread.turns
+            for part in each.parts
             if part.end > begin and part.begin < end
         ]
         strips.append(Strip(thread.process, thread.thread, parts))

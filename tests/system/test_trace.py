@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from pathlib import Path
+from statistics import median
 
 import pytest
+from rich.console import Console
 
+from common.args import EngineArgs
+from common.tokenizer import Tokenizer
 from common.tracing import DISTRIBUTE
 from evolution import Engine
-from report.trace import WAITS, chrome_trace, counts_of, load, parts_of, working_turns
+from evolution.checks import resolve_args
+from evolution.requests import RequestMaker
+from evolution.run import run_stage
+from evolution.workload import make_workload
+from report.accounts import agreements
+from report.distribute import STEPS, distribute_split, replicas
+from report.perfetto import chrome_trace
+from report.trace import WAITS, ThreadTrace, counts_of, load, parts_of, working_turns
 
 REQUESTS = 6
 SHAPES = [(stage, tp, dp) for tp, dp in ((2, 1), (1, 2)) for stage in ("rpyc", "broadcast", "peer")] + [("rpyc", 1, 1)]
@@ -36,6 +49,7 @@ def check_parts(planners: list, tp_size: int) -> None:
     assert planners
     for thread in planners:
         turns = list(range(1, len(thread.turns)))
+        assert all(turn.ended for turn in thread.turns[1:])
         parts = parts_of(thread, turns)
         assert {"process_input_requests", "get_next_batch_to_run", "forward", "process_batch_result"} <= set(parts)
         assert parts["forward"][0] > 0
@@ -44,6 +58,11 @@ def check_parts(planners: list, tp_size: int) -> None:
         assert parts["other"][0] < 0.2 * sum(wall for name, (wall, _) in parts.items() if name not in WAITS)
         if "rpyc" not in thread.process and tp_size > 1:
             assert counts_of(thread, turns)["collectives"] >= 8
+        if "rpyc" in thread.process:  # a reply is a message, and so are those of each further call
+            counts = counts_of(thread, working_turns(thread))
+            assert counts["messages"] >= 7
+            assert counts["bytes"] > 20 * counts["messages"]
+            assert counts["pickles"] == 0
             assert counts_of(thread, working_turns(thread))["collectives"] >= 8
 
 
@@ -58,6 +77,67 @@ def test_what_the_router_does_is_not_the_ranks_transport(tmp_path: Path) -> None
     assert slept > 0.5e6 * len(working_turns(router))
     assert waited > 0
     assert "transport" not in parts_of(rank0, working_turns(rank0))
+
+
+@pytest.mark.parametrize("one_stage", ["rpyc", "broadcast", "peer"])
+@pytest.mark.parametrize("scheduling", ["replicated", "rank0"])
+def test_parts_and_cpu_times_can_be_trusted(tmp_path: Path, one_stage: str, scheduling: str) -> None:
+    """Rank 0's `other` is under 5% of a working turn; the CPU times are the operating system's within 3%."""
+    args, config = resolve_args(
+        EngineArgs(device="sim", stage=one_stage, scheduling=scheduling, tp_size=2, trace_dir=str(tmp_path))
+    )
+    options = argparse.Namespace(
+        prompt=None,
+        input_ids=None,
+        num_prompts=16,
+        input_len=64,
+        output_len=200,
+        max_new_tokens=None,
+        request_rate=float("inf"),
+        temperature=0.0,
+        top_p=None,
+        top_k=None,
+        seed=None,
+        random_seed=42,
+    )
+    workload = make_workload(options, RequestMaker(args, config, Tokenizer(args.model_path)))
+    result = run_stage(args, workload, Console(quiet=True))
+    threads = load(tmp_path)
+    rank0 = next(thread for thread in threads if thread.process.endswith("TP0"))
+    parts = parts_of(rank0, working_turns(rank0))
+    assert parts["other"][0] < 0.05 * sum(wall for name, (wall, _) in parts.items() if name not in WAITS)
+    check_split(threads, rank0)
+    rows = agreements(threads, *result.accounts)
+    assert {(row.process, row.thread) for row in rows} >= {("main", "receiver"), (rank0.process, "loop")}
+    for row in rows:
+        # main reads the accounts itself, between the two clocks; a part of what it has is its progress bar's thread.
+        slack = 4e6 + row.ended
+        assert abs(row.traced - row.account) < 0.03 * row.account + (slack if row.process == "main" else 0.5e6), row
+
+
+def check_split(threads: list, rank0: ThreadTrace) -> None:
+    """All steps of it are there, and lie within a turn."""
+    (replica,) = replicas(threads)
+    assert [thread.process[-3:] for thread in replica[-2:]] == ["TP0", "TP1"]
+    split = distribute_split(replica, working_turns(replica[0]))
+    assert tuple(split) == STEPS
+    assert all(us >= 0 for us in split.values()) and split["transport"] > 0
+    turns = working_turns(rank0)
+    wall = median(sum(part.wall for part in rank0.turns[turn].parts) for turn in turns) / 1000
+    assert sum(split.values()) < 1.5 * wall
+
+
+def test_a_follower_that_holds_no_scheduler_knows_an_idle_wait(tmp_path: Path) -> None:
+    with Engine(model_path="tiny", stage="broadcast", tp_size=2, scheduling="rank0", trace_dir=str(tmp_path)) as engine:
+        params = {"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}
+        for _ in range(3):
+            time.sleep(0.3)
+            engine.generate("Hello", params)
+    threads = {thread.process: thread for thread in load(tmp_path)}
+    follower = threads["evo-tp-server TP1"]
+    parts = parts_of(follower, list(range(1, len(follower.turns))))
+    assert parts["idle"][0] > 0.8e9
+    assert parts["transport"][0] < 0.3e9
 
 
 def check_arrows(events: list[dict]) -> None:
