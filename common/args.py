@@ -32,6 +32,9 @@ class EngineArgs:
         "who plans a turn; default: rank0 for rpyc with level constants, else replicated",
         choices=("rank0", "replicated"),
     )
+    overlap: bool = arg(
+        False, "peer only: plan the next turn while the forward of this one runs, on a thread of its own"
+    )
     constants: str = arg(
         "level",
         "level: only the process model differs; era: with the sleeps, bursts, encodings and spinning of its version",

@@ -1,6 +1,6 @@
 """KvCache: the KV slots of all requests: a pool, and a radix tree over it unless that is turned off.
 
-Each slot is free, or the tree's, or one admitted request's: free + tree + own = pool, at every turn.
+Each slot is free, or the tree's, or one admitted request's, or late: free + tree + own + late = pool, at every turn.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ class KvCache:
     def __init__(self, size: int, radix: bool) -> None:
         self.pool = KvPool(size)
         self.tree = RadixCache() if radix else None
+        self._late: list[int] = []  # slots of requests that have left, which a decode step still writes
 
     @property
     def available(self) -> int:
@@ -76,7 +77,11 @@ class KvCache:
         state.tree_len = state.kv_len
 
     def leave(self, state: RequestState, keep: bool) -> None:
-        """The request ends or is retracted: all its KV goes to the tree (keep), or its own slots become free."""
+        """The request ends or is retracted: all its KV goes to the tree (keep), or its own slots become free. If it was
+        computed one step too far, that step's slot waits for `free_late`."""
+        if state.is_ahead:
+            state.kv_len -= 1
+            self._late.append(state.slots[state.kv_len])
         own_end = state.kv_len
         if keep and self.tree:
             own_end = self.tree.insert(state.ids_with_kv(), state.slots[: state.kv_len])
@@ -85,6 +90,14 @@ class KvCache:
             self.tree.unlock(state.node)
         state.node = None
         state.kv_len = state.tree_len = 0
+
+    def free_late(self) -> bool:
+        """The decode step has been executed: whether that frees any slot."""
+        if not self._late:
+            return False
+        self.pool.free(np.array(self._late, dtype=np.int32))
+        self._late.clear()
+        return True
 
     def flush(self) -> None:
         """Back to the state of a new cache. No request may be admitted."""

@@ -91,6 +91,11 @@ class RequestState:
         """Tokens of `ids` that have no KV yet."""
         return len(self.ids) // 4 - self.kv_len
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether a decode step is open that feeds the token it produced last."""
+        return bool(self.output) and self.kv_len == self.prompt_len + len(self.output)
+
     def row_sampling(self) -> RowSampling:
         s = self.sampling
         return RowSampling(s.temperature, s.top_p, s.top_k, s.seed)

@@ -84,7 +84,7 @@ class ModelRunner:
         self.sampling: list[RowSampling | None] = [None] * max_running_requests
         self.histories: dict[int, RowHistory] = {}  # by row, for those that ask for more than plain sampling
         self._keep_logits = keep_logits
-        self._trace = trace
+        self.trace = trace  # of the thread that executes
         self.last_logits: torch.Tensor | None = None
 
     def execute(self, plan: BatchPlan) -> Sampled:
@@ -94,7 +94,7 @@ class ModelRunner:
         ValueError names the row of a plan that does not fit what the rows hold; nothing has changed then. Collective:
         every rank executes the same plan. May be called from any thread, from one at a time.
         """
-        self._trace.part("prepare")
+        self.trace.part("prepare")
         # Grad mode and the current GPU belong to the thread, and this may not be the one that made the runner.
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
@@ -123,7 +123,7 @@ class ModelRunner:
         positions = np.concatenate([np.arange(start, len(table)) for start, table in zip(starts, tables, strict=True)])
         last = np.cumsum([len(seq.input_ids) // 4 for seq in seqs]) - 1
         sampled = np.array([seq.sample for seq in seqs])
-        self._trace.part("forward")
+        self.trace.part("forward")
         hidden = self.model.hidden(self._tensor(input_ids), self._tensor(positions), self.attention.attend)
         prompt_logprobs = {span.row: self._span_logprobs(hidden, span) for span in self._prompt_spans(seqs)}
         logits = self.model.logits(hidden[self._tensor(last[sampled])])
@@ -136,10 +136,10 @@ class ModelRunner:
         self.slot_table[rows, positions] = slots
         self.lengths[rows] += 1
         if self.graphs and self.graphs.worth_it(positions):
-            self._trace.part("forward")
+            self.trace.part("forward")
             return self._sample(self.graphs.run(self.last_token[rows], positions, self.slot_table, rows), rows)
         self.attention.prepare_decode(self.slot_table, rows, self.lengths[rows])
-        self._trace.part("forward")
+        self.trace.part("forward")
         logits = self._decode_logits(self._tensor(self.last_token[rows]), self._tensor(positions))
         return self._sample(logits, rows)
 
@@ -151,7 +151,7 @@ class ModelRunner:
         self, logits: torch.Tensor, table_rows: np.ndarray, prompt_logprobs: dict[int, TokenLogprobs] | None = None
     ) -> Sampled:
         """logits float32 [M, vocab], for rows table_rows [M] of the slot table."""
-        self._trace.part("sample")
+        self.trace.part("sample")
         if self._keep_logits:
             self.last_logits = logits.clone()
         rows = table_rows.tolist()

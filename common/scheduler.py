@@ -11,13 +11,15 @@ every rank of a replica can plan for itself. The rules follow SGLang 0.4.0's nor
   requests are retracted: they lose their KV and wait in front of the queue with what they have produced. Since
   sampling depends on nothing but the request itself, they later go on as if nothing had happened.
 - Prompt + max_new_tokens never exceeds the pool, so a request that runs alone always reaches its end.
+- A loop that overlaps plans one turn ahead of the tokens (`plan_ahead`). As in 0.4.0 a request that ends, even by its
+  length, is then computed one step too far: that token is dropped, and its KV slot freed once that step is committed.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -26,6 +28,7 @@ from common.admission import NewTokenRatio, PrefillBudget, decode_steps
 from common.batch import BatchPlan, PrefillSeq, TurnLogprobs
 from common.kv_cache import KvCache
 from common.messages import FinishReason, GenerateRequest, TokenChunk, pack_ids
+from common.open_turn import OpenTurn
 from common.policy import order_waiting
 from common.request_state import RequestState, finish_reason
 from common.scheduler_config import SchedulerConfig
@@ -50,8 +53,8 @@ class Scheduler:
         self._turn = 0
         self._decode_steps = 0  # of all turns
         self._steps_of_turn = 0  # decode steps planned in this turn
-        self._plan: BatchPlan | None = None  # planned and not yet committed
-        self._planned: list[RequestState] = []  # its requests, in its order
+        self._open: deque[OpenTurn] = deque()  # planned and not committed, oldest first: at most two
+        self._planned: list[RequestState] = []  # the requests of the plan that is being made, in its order
         self._chunks: list[TokenChunk] = []
         self._prompt_tokens = self._cached_tokens = 0
 
@@ -96,7 +99,8 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._states)
+        """Whether requests wait or run, or a plan is not committed yet."""
+        return bool(self._states or self._open)
 
     @property
     def waiting_count(self) -> int:
@@ -134,6 +138,18 @@ class Scheduler:
     def plan(self) -> BatchPlan | None:
         """The next turn, numbered from 1, which must be committed before anything else; None: nothing to run."""
         self._require_no_plan("plan")
+        return self._plan_turn()
+
+    def plan_ahead(self) -> BatchPlan | None:
+        """The next turn, while the last one may be open: planned as if no request ended in that. Plans must be executed
+        in their order, and committed in it. None: nothing to run, or nothing before the open turn is committed."""
+        if len(self._open) > 1:
+            raise RuntimeError(f"plan_ahead() while two turns are open; commit turn {self._open[0].plan.turn} first")
+        for turn in self._open:
+            self._join(turn)
+        return self._plan_turn()
+
+    def _plan_turn(self) -> BatchPlan | None:
         self._planned = []
         self._steps_of_turn = 0
         prefill = self._plan_prefill()
@@ -143,7 +159,8 @@ class Scheduler:
             return self._take_turn(BatchPlan(self._turn + 1, prefill, extras=[e for e in extras if e is not None]))
         if self._running:
             return self._plan_decode()
-        self._ratio.reset()
+        if not self._open:
+            self._ratio.reset()
         return None
 
     def plan_further(self) -> BatchPlan | None:
@@ -156,44 +173,53 @@ class Scheduler:
 
     def _take_turn(self, plan: BatchPlan) -> BatchPlan:
         self._turn += 1
-        self._plan = plan
+        self._open.append(OpenTurn(plan, self._planned))
         return plan
 
     def commit(
         self, plan: BatchPlan, token_ids: Sequence[int] | np.ndarray, logprobs: TurnLogprobs | None = None
     ) -> None:
-        """Take in what executing `plan`, the last one, gave: plan.sampled_count() token ids in its order, and the
-        log-probabilities that its rows want."""
-        if self._plan is None or plan.turn != self._plan.turn:
-            raise ValueError(f"only the last plan can be committed, and once; got turn {plan.turn}")
+        """Take in what executing `plan`, the oldest that is open, gave: plan.sampled_count() token ids in its order,
+        and the log-probabilities that its rows want."""
+        if not self._open or plan.turn != self._open[0].plan.turn:
+            raise ValueError(f"only the oldest open plan can be committed, and once; got turn {plan.turn}")
         tokens = np.asarray(token_ids).tolist()
         if len(tokens) != plan.sampled_count():
             raise ValueError(f"turn {plan.turn} samples {plan.sampled_count()} tokens, got {len(tokens)}")
-        self._plan = None
+        turn = self._open.popleft()
+        if self.kv.free_late():
+            self._batch_full = False
+        self._join(turn)
         if logprobs is not None:
-            for state in self._planned:
+            for state in turn.states:
                 state.take_logprobs(logprobs)
         if plan.prefill:
-            self._commit_prefill(plan.prefill, tokens)
+            self._commit_prefill(turn, tokens)
         else:
             self._decode_steps += 1
-            for state, token in zip(self._planned, tokens, strict=True):
-                self._append(state, token)
-            if any(state.row is None for state in self._planned):
-                self._running = [state for state in self._running if state.row is not None]
+            for state, token in zip(turn.states, tokens, strict=True):
+                if state.row is not None:  # else it ended while this turn was open
+                    self._append(state, token)
+        if any(state.row is None for state in turn.states):
+            self._running = [state for state in self._running if state.row is not None]
 
-    def _commit_prefill(self, prefill: list[PrefillSeq], tokens: list[int]) -> None:
-        sampled = iter(tokens)
-        for state, seq in zip(self._planned, prefill, strict=True):
+    def _join(self, turn: OpenTurn) -> None:
+        """The part of committing a prefill that needs no token: its KV is shared, and who sampled decodes next."""
+        if turn.joined:
+            return
+        turn.joined = True
+        pairs = turn.prefilled()
+        for state, _ in pairs:
             self.kv.share(state)
-            if state is self._in_flight:
-                continue
+        self._running = self._running + [state for state, seq in pairs if seq.sample]
+
+    def _commit_prefill(self, turn: OpenTurn, tokens: list[int]) -> None:
+        sampled = iter(tokens)
+        for state, seq in turn.prefilled():
             if seq.sample:
                 self._append(state, next(sampled))
-            else:  # max_new_tokens is 0
+            elif seq.start + len(seq.input_ids) // 4 == len(state.ids) // 4:  # the last chunk: max_new_tokens is 0
                 self._end(state, FinishReason("length"))
-            if state.row is not None:
-                self._running.append(state)
 
     def _append(self, state: RequestState, token: int) -> None:
         state.output.append(token)
@@ -218,8 +244,8 @@ class Scheduler:
         state.row = None
 
     def _require_no_plan(self, what: str) -> None:
-        if self._plan is not None:
-            raise RuntimeError(f"{what}() while turn {self._plan.turn} is not committed; commit it first")
+        if self._open:
+            raise RuntimeError(f"{what}() while turn {self._open[0].plan.turn} is not committed; commit it first")
 
     # ------------------------------------------------------------------ prefill
 
@@ -283,8 +309,10 @@ class Scheduler:
 
     # ------------------------------------------------------------------ decode
 
-    def _plan_decode(self) -> BatchPlan:
+    def _plan_decode(self) -> BatchPlan | None:
         if self.kv.available < len(self._running):
+            if self._open:  # requests may end in it; and only what is known can be computed again
+                return None
             self._retract()
         else:
             self._ratio.decay()

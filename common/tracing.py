@@ -7,6 +7,7 @@ next. What no part claims is `other`. Each has wall time (CLOCK_MONOTONIC) and C
 recv_requests            drain the channel, decode
 distribute               encode, transport, decode: how the turn's input reaches the other ranks; rpyc: the call
 wait_for_router          of an rpyc rank between two calls of a busy router: transport, and what else the router does
+wait_for_forward         of a loop that overlaps, for the result of the turn before
 process_input_requests   take the messages into the scheduler
 get_next_batch_to_run    match, admit, batch
 prepare, forward, sample what one execution is made of
@@ -47,6 +48,7 @@ PARTS = (
     "transport",
     "decode",
     "wait_for_router",
+    "wait_for_forward",
     "process_input_requests",
     "get_next_batch_to_run",
     "prepare",

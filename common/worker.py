@@ -6,6 +6,7 @@
  commit(plan, sampled)       append, finish, cache; outputs wait in `output()`
  plan_further() -> plan      the next decode step of the same turn, where a turn has several (`common.turn`)
  step(messages) -> output    all of them
+ plan_ahead(messages)        for a loop that executes on a thread of its own: the turn after one not yet committed
 ```
 
 With `--scheduling replicated` every rank calls `step` with the same messages. With `rank0` only rank 0 plans and
@@ -138,7 +139,7 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether requests wait or run: while False, the loop may block until a message arrives."""
+        """Whether there is anything to do: while False, the loop may block until a message arrives."""
         return self.scheduler.has_work
 
     @property
@@ -157,12 +158,21 @@ class Worker:
 
     def plan(self, messages: list[Request]) -> BatchPlan | None:
         """Take the messages in, in order, and decide what this turn runs; None when there is nothing to run."""
+        self._take_in(messages)
+        return None if self._stop else self.scheduler.plan()
+
+    def plan_ahead(self, messages: list[Request]) -> BatchPlan | None:
+        """`plan` while the plan before this one may not be committed yet; None also when that has to come first.
+        Control messages need a scheduler whose plans are all committed."""
+        self._take_in(messages)
+        return None if self._stop else self.scheduler.plan_ahead()
+
+    def _take_in(self, messages: list[Request]) -> None:
         self.loop_counts["loop_turns"] += 1
         self.trace.part("process_input_requests")
         for message in messages:
             self._process(message)
         self.trace.part("get_next_batch_to_run")
-        return None if self._stop else self.scheduler.plan()
 
     def plan_further(self) -> BatchPlan | None:
         """After `commit`: the next decode step of the same turn; None: the turn is over."""
@@ -170,7 +180,8 @@ class Worker:
         return self.scheduler.plan_further()
 
     def execute(self, plan: BatchPlan) -> Sampled:
-        """One forward and one sample on this rank's shard. Every rank must execute the same plan."""
+        """One forward and one sample on this rank's shard. Every rank must execute the same plans in the same order.
+        Touches nothing that the other calls do, so that a thread of its own may call it."""
         if self._check_every:
             self._digest.update(plan)
             if plan.turn % self._check_every == 0:

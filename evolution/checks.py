@@ -49,6 +49,10 @@ def resolve_args(args: EngineArgs, measure_memory: bool = True) -> tuple[EngineA
         raise ValueError(f"stage {args.stage!r} has no data parallelism: use --dp-size 1")
     if args.scheduling == "rank0" and "rank0" not in supports(args.stage):
         raise ValueError(f"stage {args.stage!r} cannot plan on rank 0 alone: use --scheduling replicated")
+    if args.overlap and "overlap" not in supports(args.stage):
+        raise ValueError(f"stage {args.stage!r} has no overlap loop: use --stage peer, or go without --overlap")
+    if args.overlap and args.scheduling != "replicated":
+        raise ValueError("--overlap: every rank plans ahead for itself, so it goes with --scheduling replicated only")
 
     folder = resolve_model(args.model_path)
     config = load_config(folder)

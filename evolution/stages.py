@@ -1,11 +1,11 @@
 """Finding a stage: one of the three, or `package.module:launch` of a user's own.
 
 A stage is one function, `launch(args, endpoints, supervisor)`, which starts the processes of the middle corner. Its
-module may also hold `SUPPORTS`, a set of words out of {"dp", "rank0", "era"}; `process_tree(args)`, the processes it
-would start; `check(args)`, which raises ValueError for what it cannot do; and `notes(args)`, what a reader of its
-figures must know. With "era" it holds `in_force(args)`, a dataclass of the constants that `args` ask for: `transport`,
-`codec`, `idle`, `rules`, and `scheduling` where that is not "replicated" by default; `LEVEL` and `ERAS` are all of
-them.
+module may also hold `SUPPORTS`, a set of words out of {"dp", "rank0", "era", "overlap"}; `process_tree(args)`, the
+processes it would start; `check(args)`, which raises ValueError for what it cannot do; and `notes(args)`, what a reader
+of its figures must know. With "era" it holds `in_force(args)`, a dataclass of the constants that `args` ask for:
+`transport`, `codec`, `idle`, `rules`, and `scheduling` where that is not "replicated" by default; `LEVEL` and `ERAS`
+are all of them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def find_stage(stage: str) -> tuple[Callable, ModuleType]:
 
 
 def supports(stage: str) -> frozenset[str]:
-    """What a stage can do beyond TP, abort and flush: "dp", "rank0", "era"."""
+    """What a stage can do beyond TP, abort and flush: "dp", "rank0", "era", "overlap"."""
     return frozenset(getattr(find_stage(stage)[1], "SUPPORTS", ()))
 
 

@@ -16,7 +16,8 @@ from common.tracing import COUNTERS, NOT_READ, PARTS, Record, read_trace
 
 FIRST = ("main", "evo-router", "evo-controller-multi", "evo-dp-controller")
 LEVELS = ("running", "waiting")
-WAITS = ("idle", "pacing_sleep", "wait_for_router")
+WAITS = ("idle", "pacing_sleep", "wait_for_router", "wait_for_forward")
+RUNS = ("forward", "wait_for_forward")  # what a turn that runs a batch has, on one thread or on two
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def _before_the_first() -> list[Turn]:
 @dataclass
 class ThreadTrace:
     """`turns[0]` is what came before the first turn: it never ended. `plans`: this thread holds a scheduler, whose
-    counters are a replica's; `executes`: it runs forwards."""
+    counters are a replica's; `executes`: it runs forwards, or another thread of its process does."""
 
     process: str
     thread: str
@@ -142,7 +143,7 @@ def _thread(path: Path) -> ThreadTrace:
     if len(trace.turns) > 1 and not trace.turns[-1].parts:  # what ended the last one
         trace.turns.pop()
     trace.plans = bool(trace.levels)
-    trace.executes = any(turn.has("forward") for turn in trace.turns)
+    trace.executes = any(turn.has(part) for turn in trace.turns for part in RUNS)
     return trace
 
 
@@ -164,9 +165,10 @@ def _next_part(event: str, name: str, before: str) -> tuple[str, str]:
 
 
 def working_turns(thread: ThreadTrace) -> list[int]:
-    """The numbers of the turns in which this thread ran a forward; of a router's, in which it called the ranks."""
-    sign = "forward" if thread.executes else "transport"
-    return [n for n, turn in enumerate(thread.turns) if turn.ended and turn.has(sign)]
+    """The numbers of the turns in which this thread ran a forward or waited for one; of a router's, in which it called
+    the ranks."""
+    signs = RUNS if thread.executes else ("transport",)
+    return [n for n, turn in enumerate(thread.turns) if turn.ended and any(turn.has(sign) for sign in signs)]
 
 
 def parts_of(thread: ThreadTrace, turns: list[int]) -> dict[str, tuple[int, int]]:

@@ -49,7 +49,7 @@ class SimRunner:
         # By default the kernel may wake a thread 50 us late, to wake several at once.
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
         self._tp = tp
-        self._trace = trace
+        self.trace = trace  # of the thread that executes
         self._roofline = Roofline(profile, tp.size)
         self._token_ids = np.array(token_ids, dtype=np.int32)
         self._launch_ns = round(launch_us * 1e3)
@@ -63,7 +63,7 @@ class SimRunner:
 
         ValueError if the plan does not fit what the rows hold. Collective: every rank executes the same plan.
         """
-        self._trace.part("forward")
+        self.trace.part("forward")
         self._launch()
         launched = time.monotonic_ns()
         cpu_before = time.thread_time_ns()

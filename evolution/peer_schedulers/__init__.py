@@ -15,6 +15,7 @@ The loop of every rank (`scheduler.py`):
     every rank takes the requests in, plans the same batch, runs its shard, samples the same ids
     rank 0 sends the token batch to the detokenizer; the other ranks drop theirs
 
+`--overlap`: the loop that plans while the forward runs, see `overlap.py`.
 `--constants era`: what 0.4.0 had beside this, see `constants.py`.
 
 With data parallelism a request makes one more hop: main -> controller -> rank 0 of one replica, all by ZMQ
@@ -33,7 +34,7 @@ from evolution.peer_schedulers.replica import start_replica
 
 __all__ = ["ERAS", "LEVEL", "SUPPORTS", "check", "in_force", "launch", "process_tree"]
 
-SUPPORTS = frozenset({"dp", "era", "rank0"})
+SUPPORTS = frozenset({"dp", "era", "overlap", "rank0"})
 
 
 def launch(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor) -> None:

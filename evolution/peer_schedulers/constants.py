@@ -1,4 +1,7 @@
-"""What v0.4.0 had beside its process model, in its normal loop. The loops of this folder read the same with both."""
+"""What v0.4.0 had beside its process model, in both of its loops. The loops of this folder read the same with both.
+
+Its default was the overlap loop, which is `--overlap` here, with either constants.
+"""
 
 from __future__ import annotations
 

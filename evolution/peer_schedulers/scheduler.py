@@ -15,13 +15,16 @@ from common.ranks import rank_label
 from common.tracing import make_trace
 from common.worker import Worker
 from evolution.peer_schedulers.constants import in_force
+from evolution.peer_schedulers.overlap import ForwardThread, event_loop_overlap
 
 
 def run_scheduler_process(context: ChildContext, **settings: Any) -> None:
     """`settings` are PeerScheduler's."""
     scheduler = PeerScheduler(context, **settings)
     context.ready(scheduler.worker.info)
-    if scheduler.scheduling == "replicated":
+    if scheduler.overlap:
+        event_loop_overlap(scheduler, ForwardThread(context, scheduler.worker, scheduler.trace_dir))
+    elif scheduler.scheduling == "replicated":
         scheduler.event_loop_normal()
     elif scheduler.rank == 0:
         scheduler.event_loop_planner()
@@ -44,7 +47,9 @@ class PeerScheduler:
         finished: Channel | None,
     ) -> None:
         configure_logging(args.log_level, rank_label(args, replica, rank))
+        self.trace_dir = args.trace_dir
         self.trace = make_trace(args.trace_dir, context.name)
+        self.overlap = args.overlap
         self.rank = rank
         self.replica = replica
         self.tp_size = args.tp_size

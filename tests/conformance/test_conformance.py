@@ -1,7 +1,7 @@
 """What a stage must do, whichever it is. Run it on your own: `pytest tests/conformance --stage package.module:launch`.
 
-TP 1 and 2, abort and flush are a must; DP, rank0 scheduling and era constants are tried when the stage's SUPPORTS names
-them.
+TP 1 and 2, abort and flush are a must; DP, rank0 scheduling, the overlap loop and era constants are tried when the
+stage's SUPPORTS names them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from tests.helpers.reference import Reference
 from tests.helpers.workloads import mixed
 
 WAIT = 20.0
-ALL_SHAPES = list(itertools.product((1, 2), (1, 2), ("replicated", "rank0"), ("level", "era")))
+ALL_SHAPES = list(itertools.product((1, 2), (1, 2), ("replicated", "rank0", "overlap"), ("level", "era")))
 EVERY_TIME = [
     (1, 1, "replicated", "level"),
     (2, 1, "rank0", "level"),
     (2, 2, "replicated", "level"),
     (2, 1, "replicated", "era"),
+    (1, 1, "overlap", "level"),
+    (2, 1, "overlap", "level"),
+    (1, 2, "overlap", "era"),
 ]
 SHAPES = [pytest.param(shape, marks=[] if shape in EVERY_TIME else [pytest.mark.slow]) for shape in ALL_SHAPES]
 SETTINGS = {"model_path": "tiny", "max_total_tokens": 2048, "max_running_requests": 6, "chunked_prefill_size": 64}
@@ -53,14 +56,20 @@ def engine(stage, request):
     tp, dp, scheduling, constants = request.param
     if dp > 1 and "dp" not in supports(stage):
         pytest.skip(f"{stage} does not list dp in SUPPORTS")
-    if scheduling == "rank0" and "rank0" not in supports(stage):
-        pytest.skip(f"{stage} does not list rank0 in SUPPORTS")
+    if scheduling != "replicated" and scheduling not in supports(stage):
+        pytest.skip(f"{stage} does not list {scheduling} in SUPPORTS")
     if constants == "era" and "era" not in supports(stage):
         pytest.skip(f"{stage} does not list era in SUPPORTS")
-    shape = {"tp_size": tp, "dp_size": dp, "scheduling": scheduling, "constants": constants}
+    shape = {"tp_size": tp, "dp_size": dp, "constants": constants, **scheduling_settings(scheduling)}
     engine = Engine(stage=stage, check_divergence=1, **shape, **SETTINGS)
     yield engine
     engine.shutdown()
+
+
+def scheduling_settings(scheduling: str) -> dict:
+    """`overlap` is replicated scheduling one turn ahead."""
+    overlap = scheduling == "overlap"
+    return {"scheduling": "replicated" if overlap else scheduling, "overlap": overlap}
 
 
 def long_request(engine: Engine, count: int = 1, length: int = 600) -> list:
@@ -246,20 +255,25 @@ def parents(nodes: list, parent: str = "main") -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize(("tp", "dp"), [(1, 1), (2, 1), (1, 2)])
-def test_clean_end(stage, tp, dp, nothing_left_behind):
-    if dp > 1 and "dp" not in supports(stage):
-        pytest.skip(f"{stage} does not list dp in SUPPORTS")
+@pytest.mark.parametrize(("tp", "dp", "overlap"), [(1, 1, False), (2, 1, False), (1, 2, False), (2, 1, True)])
+def test_clean_end(stage, tp, dp, overlap, nothing_left_behind):
+    for needed, wanted in (("dp", dp > 1), ("overlap", overlap)):
+        if wanted and needed not in supports(stage):
+            pytest.skip(f"{stage} does not list {needed} in SUPPORTS")
     before = names_left_on_disk()
-    with Engine(stage=stage, tp_size=tp, dp_size=dp, **SETTINGS) as engine:
+    with Engine(stage=stage, tp_size=tp, dp_size=dp, overlap=overlap, **SETTINGS) as engine:
         engine.generate(input_ids=[1, 2, 3], sampling_params={"max_new_tokens": 4})
         assert names_left_on_disk() - before == set(), "a running engine has names on disk that a SIGKILL would leave"
         began = time.monotonic()
     assert time.monotonic() - began < 3, "the processes did not leave when asked and had to be killed"
 
 
-def test_a_killed_process_is_named_and_ends_every_call(stage, nothing_left_behind):
-    with pytest.raises(EngineError) as caught, Engine(stage=stage, tp_size=2, **SETTINGS) as engine:
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_killed_process_is_named_and_ends_every_call(stage, overlap, nothing_left_behind):
+    if overlap and "overlap" not in supports(stage):
+        pytest.skip(f"{stage} does not list overlap in SUPPORTS")
+    settings = SETTINGS | {"tp_size": 2, "overlap": overlap}
+    with pytest.raises(EngineError) as caught, Engine(stage=stage, **settings) as engine:
         (stream,) = long_request(engine, length=1500)
         next(stream.results())
         victim = [node for report in engine.processes for node in report.walk()][-1]

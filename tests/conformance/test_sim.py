@@ -10,14 +10,22 @@ import pytest
 
 from evolution import Engine, EngineError
 from evolution.stages import supports
+from tests.conformance.test_conformance import scheduling_settings
 from tests.conftest import descendants
 from tests.helpers.reference import Reference
 from tests.helpers.workloads import mixed
 
 WAIT = 20.0
 SETTINGS = {"device": "sim", "max_total_tokens": 2048, "max_running_requests": 6, "chunked_prefill_size": 64}
-EVERY_TIME = [(1, 1, "replicated"), (2, 1, "replicated"), (2, 1, "rank0"), (1, 2, "replicated")]
-NIGHTLY = [(4, 1, "replicated"), (2, 2, "rank0")]
+EVERY_TIME = [
+    (1, 1, "replicated"),
+    (2, 1, "replicated"),
+    (2, 1, "rank0"),
+    (1, 2, "replicated"),
+    (1, 1, "overlap"),
+    (2, 1, "overlap"),
+]
+NIGHTLY = [(4, 1, "replicated"), (2, 2, "rank0"), (4, 1, "overlap"), (2, 2, "overlap")]
 SHAPES = [*EVERY_TIME, *(pytest.param(shape, marks=pytest.mark.slow) for shape in NIGHTLY)]
 
 
@@ -37,11 +45,11 @@ def expected_tokens():
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "tp{}-dp{}-{}".format(*shape))
 def test_tokens_are_the_same_in_every_shape(stage, shape, expected_tokens):
     tp, dp, scheduling = shape
-    for needed, wanted in (("dp", dp > 1), ("rank0", scheduling == "rank0")):
+    for needed, wanted in (("dp", dp > 1), (scheduling, scheduling != "replicated")):
         if wanted and needed not in supports(stage):
             pytest.skip(f"{stage} does not list {needed} in SUPPORTS")
     prompts, params = workload()
-    settings = {"tp_size": tp, "dp_size": dp, "scheduling": scheduling, "check_divergence": 1, **SETTINGS}
+    settings = {"tp_size": tp, "dp_size": dp, "check_divergence": 1, **scheduling_settings(scheduling), **SETTINGS}
     with Engine(stage=stage, **settings) as engine:
         streams = engine.submit(engine.make_requests(input_ids=prompts, sampling_params=params)[1])
         assert all(stream.done.wait(WAIT) for stream in streams), "some requests have no outcome"

@@ -15,18 +15,19 @@ from evolution import Engine
 POOL = 512
 
 
-def test_600_mixed_requests():
-    check("peer", "replicated", 600)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_600_mixed_requests(overlap):
+    check("peer", 600, overlap=overlap)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("scheduling", ["replicated", "rank0"])
 def test_2000_mixed_requests(stage, scheduling):
-    check(stage, scheduling, 2000)
+    check(stage, 2000, scheduling=scheduling)
 
 
-def check(stage: str, scheduling: str, count: int) -> None:
+def check(stage: str, count: int, **how: str | bool) -> None:
     assert "PYTHONHASHSEED" not in os.environ, "the ranks must draw their own hash salts"
     rng = random.Random(5)
     shared = [[rng.randrange(256) for _ in range(rng.randint(10, 60))] for _ in range(8)]
@@ -39,9 +40,7 @@ def check(stage: str, scheduling: str, count: int) -> None:
         params.append(fields)
     settings = {"max_total_tokens": POOL, "max_running_requests": 16, "chunked_prefill_size": 48}
     wanted = [index % 10 == 0 for index in range(count)]
-    with Engine(
-        model_path="tiny", stage=stage, tp_size=2, scheduling=scheduling, check_divergence=1, **settings
-    ) as engine:
+    with Engine(model_path="tiny", stage=stage, tp_size=2, check_divergence=1, **how, **settings) as engine:
         _, requests = engine.make_requests(
             input_ids=prompts, sampling_params=params, return_logprob=wanted, logprob_start_len=0
         )

@@ -105,18 +105,20 @@ def tree_nodes(scheduler: Scheduler) -> list:
 
 
 def check_accounts(scheduler: Scheduler) -> None:
-    """Each slot is free, the tree's, or one request's own, and exactly one of these; locks are what requests hold."""
+    """Each slot is free, the tree's, one request's own, or late, and exactly one of these; locks are what requests
+    hold."""
     pool, tree = scheduler.kv.pool, scheduler.kv.tree
     states = admitted(scheduler)
     owned = [state.slots[state.tree_len : state.kv_len] for state in states]
     nodes = tree_nodes(scheduler)
-    everything = np.concatenate([pool._stack[: pool.available], *owned, *(node.slots for node in nodes)])
+    late = np.array(scheduler.kv._late, dtype=np.int32)
+    everything = np.concatenate([pool._stack[: pool.available], late, *owned, *(node.slots for node in nodes)])
     assert sorted(everything.tolist()) == list(range(pool.size))
     rows = [state.row for state in states] + list(scheduler._free_rows)
     assert sorted(rows) == list(range(scheduler.config.max_running_requests))
     if tree is None:
         return
-    assert pool.available + tree.total + sum(map(len, owned)) == pool.size
+    assert pool.available + tree.total + sum(map(len, owned)) + len(late) == pool.size
     assert all(node.lock_ref >= sum(child.lock_ref for child in node.children.values()) >= 0 for node in nodes)
     assert tree.protected_size == sum(len(node.slots) for node in nodes if node.lock_ref)
     assert sum(node.lock_ref for node in tree.root.children.values()) == sum(state.tree_len > 0 for state in states)

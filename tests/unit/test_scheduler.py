@@ -70,7 +70,7 @@ def test_only_the_last_plan_can_be_committed_and_once():
     with pytest.raises(ValueError, match="samples 1 tokens, got 2"):
         s.commit(plan, [1, 2])
     s.commit(plan, np.array([1], dtype=np.int32))
-    with pytest.raises(ValueError, match="only the last plan"):
+    with pytest.raises(ValueError, match="only the oldest open plan"):
         s.commit(plan, [1])
 
 

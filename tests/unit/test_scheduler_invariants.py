@@ -95,9 +95,13 @@ class AnyTraffic(RuleBasedStateMachine):
             self.requests[rid] = GenerateRequest(rid, pack_ids(ids), sampling, stream)
             self.scheduler.add(self.requests[rid])
 
+    def settle(self):
+        """Whatever is planned is committed."""
+
     @precondition(lambda self: self.requests)
     @rule(data=st.data())
     def abort(self, data):
+        self.settle()
         rid = data.draw(st.sampled_from(sorted(self.requests)))
         if self.scheduler.abort(rid):
             self.aborted.add(rid)
@@ -110,6 +114,7 @@ class AnyTraffic(RuleBasedStateMachine):
 
     @rule()
     def flush(self):
+        self.settle()
         assert self.scheduler.flush()[0] is not self.scheduler.has_work
 
     def turn(self) -> bool:
