@@ -18,6 +18,7 @@ BENCHES = {
     "startup": "start to first token against importing torch",
     "overhead": "time per output token with tracing on against off",
     "null": "every arm against itself, as `compare` compares",
+    "overlap": "time per output token and to the first, planning ahead against the normal loop",
     "mechanisms": "wall and CPU time of bringing requests to every rank, by each mechanism",
 }
 EXIT_BAD_INPUT = 2

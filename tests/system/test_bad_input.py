@@ -45,6 +45,8 @@ CASES = {
     "request rate 0": (["--request-rate", "0"], "--request-rate must be above 0"),
     "num prompts 0": (["--num-prompts", "0"], "--num-prompts must be at least 1"),
     "more memory than there is": (["--max-total-tokens", "2000000000"], "GiB"),
+    "overlap in another stage": (["--stage", "rpyc", "--overlap"], "has no overlap loop: use --stage peer"),
+    "overlap from rank 0": (["--overlap", "--scheduling", "rank0"], "--overlap: every rank plans ahead for itself"),
     "chunk 0": (["--chunked-prefill-size", "0"], "--chunked-prefill-size must be at least 1"),
     "context longer than the model's": (["--context-length", "100000"], "longer than the model's 2048"),
     "no gpu": (["--device", "cuda"], "no NVIDIA GPU is visible"),

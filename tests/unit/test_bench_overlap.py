@@ -1,0 +1,52 @@
+"""`bench overlap` with one short pair of engines: what is claimed follows from the samples."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from experiments.bench import overlap
+from experiments.bench.overlap_plot import draw
+
+
+def options(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    overlap.add_arguments(parser)
+    return parser.parse_args(list(arguments))
+
+
+def test_a_pair_of_engines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path) -> None:
+    monkeypatch.setattr(overlap, "OUTPUT_LEN", 12)
+    monkeypatch.setitem(overlap.SAMPLING, "max_new_tokens", 12)
+    result = overlap.run(options("--repeats", "1", "--sizes", "1,3"))
+    assert result["holds"] and result["tokens_identical"]
+    for size, judged in result["sizes"].items():
+        normal, ahead = (result["samples"][size][arm] for arm in overlap.ARMS)
+        assert judged["ratios"]["tpot"]["pairs"] == [ahead["tpot"][0] / normal["tpot"][0]]
+        assert 0 < result["predicted"][size] < normal["turn"][0] < 0.2
+        control = [a["turn"][0] - result["predicted"][size] - a["overshoot"][0] for a in (normal, ahead)]
+        assert judged["hidden"]["median"] == pytest.approx(1 - control[1] / control[0])
+    overlap.show(result)
+    assert "identical with both loops" in capsys.readouterr().out
+    assert len(draw(json.loads(json.dumps(result)), tmp_path)) == 2
+
+
+def test_other_tokens_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = dict.fromkeys(overlap.FIGURES, 1.0)
+    monkeypatch.setattr(overlap, "measure", lambda engine, *rest: ({"1": figures}, [[int(engine.args.overlap)]]))
+    assert not overlap.run(options("--repeats", "1", "--sizes", "1"))["holds"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--repeats", "0"), "--repeats must be at least 1"),
+        (("--sizes", "1,many"), "give numbers of requests"),
+        (("--sizes", "1000"), "at most 256 requests run at once"),
+    ],
+)
+def test_bad_input(arguments: tuple[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        overlap.run(options(*arguments))
