@@ -25,6 +25,16 @@ def test_float32_tokens_equal_those_of_the_cpu(stage, tp):
     assert [result["output_ids"] for result in results] == expected
 
 
+@pytest.mark.parametrize("tp", [1, 2])
+def test_the_forward_on_a_thread_of_its_own(tp):
+    """Its current GPU, its inference mode and its captures are that thread's."""
+    prompts, params = mixed(12)
+    expected = Reference(**SETTINGS).generate(input_ids=prompts, sampling_params=params)
+    with Engine(stage="peer", overlap=True, tp_size=tp, device="cuda", **SETTINGS) as engine:
+        results = engine.generate(input_ids=prompts, sampling_params=params)
+    assert [result["output_ids"] for result in results] == expected
+
+
 @pytest.mark.parametrize("graphs", [True, False])
 def test_decode_with_and_without_graphs_gives_the_same_tokens(graphs):
     """Rows come and go, so batches of many sizes are captured and replayed."""
