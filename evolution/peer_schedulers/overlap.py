@@ -2,9 +2,9 @@
 the scheduling thread processes what the turn before gave and plans the turn after.
 
 ```
- scheduling   plan 1 ┐ plan 2 ┐ wait 1 ──┐ process 1, send, receive, plan 3 ┐ wait 2 ──┐ process 2, ...
-                     │        └─────────┐│                                  └─────────┐│
- forward             └ forward 1 ────────┤ forward 2 ─────────────────────────────────┤ forward 3 ───
+ scheduling   plan 1 │ plan 2 │ wait for 1 │ process 1, send, receive, plan 3 │ wait for 2 │ process 2, send, receive ..
+                     │ launch │ launch     ^ tokens 1                         │ launch     ^ tokens 2
+ forward      idle   │ forward 1 ......... │ forward 2 ................................... │ forward 3 ...............
 ```
 
 A turn of the loop: receive, plan turn N+1, launch it behind turn N, wait for N's tokens, process and send them.
