@@ -144,22 +144,24 @@ def judge(samples: dict[str, dict[str, list[float]]], predicted: float) -> dict[
 def show(result: dict[str, Any]) -> None:
     console = Console()
     table = Table(title="Overlap against the normal loop; times are medians, in ms")
-    for column in ("requests", "predicted", "TPOT normal", "overlap", "ratio", "TTFT normal", "overlap", "ratio"):
-        table.add_column(column, justify="right")
-    for column in ("control normal", "overlap", "hidden"):
-        table.add_column(column, justify="right")
+    for column in ("requests", "what", "normal", "overlap", "overlap / normal"):
+        table.add_column(column, justify="right" if column != "what" else "left")
     for size, judged in result["sizes"].items():
-        samples = result["samples"][size]
-        cells = [size, f"{result['predicted'][size] * 1e3:.3f}"]
+        samples, hidden = result["samples"][size], judged["hidden"]
         for name in ("tpot", "ttft"):
-            cells += [f"{np.median(samples[arm][name]) * 1e3:.3f}" for arm in ARMS] + [shown(judged["ratios"][name])]
-        cells += [f"{np.median(judged['control'][arm]) * 1e3:.3f}" for arm in ARMS]
-        hidden = judged["hidden"]
-        cells.append(f"{hidden['median']:.0%} [{hidden['low']:.0%}, {hidden['high']:.0%}]")
-        table.add_row(*cells)
+            cells = [_ms(samples[arm][name]) for arm in ARMS]
+            table.add_row(size if name == "tpot" else "", name.upper(), *cells, shown(judged["ratios"][name]))
+        cells = [_ms(judged["control"][arm]) for arm in ARMS]
+        share = f"{hidden['median']:.0%} [{hidden['low']:.0%}, {hidden['high']:.0%}] hidden"
+        table.add_row("", f"control, beside {result['predicted'][size] * 1e3:.3f} predicted", *cells, share)
+        table.add_section()
     console.print(table)
     for size, judged in result["sizes"].items():
         for name, ratio in judged["ratios"].items():
             if remark(ratio):
                 console.print(f"{name.upper()} at {size}: {remark(ratio)}", soft_wrap=True)
     console.print("tokens: " + ("identical with both loops" if result["tokens_identical"] else "DIFFERENT"))
+
+
+def _ms(seconds: list[float]) -> str:
+    return f"{np.median(seconds) * 1e3:.3f}"
