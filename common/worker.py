@@ -187,7 +187,7 @@ class Worker:
             if plan.turn % self._check_every == 0:
                 self._compare_digests(plan.turn)
         if plan.prefill:
-            self.trace.count("prefills", len(plan.prefill))
+            self.runner.trace.count("prefills", len(plan.prefill))
         return self.runner.execute(plan)
 
     def commit(self, plan: BatchPlan, sampled: Sampled) -> None:

@@ -34,7 +34,7 @@ def replicas(threads: list[ThreadTrace]) -> list[list[ThreadTrace]]:
     """The threads that `distribute_split` wants, of each replica whose ranks were traced."""
     ranks: defaultdict[str, list[ThreadTrace]] = defaultdict(list)
     for thread in sorted(threads, key=lambda thread: thread.process.rpartition("TP")[2].zfill(9)):
-        if thread.executes and "TP" in thread.process:
+        if thread.executes and "TP" in thread.process and thread.thread != "forward":
             ranks["".join(re.findall(r"DP\d+", thread.process))].append(thread)
     routers = [thread for thread in threads if not thread.executes and any(t.has("encode") for t in thread.turns)]
     found = []
