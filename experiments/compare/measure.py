@@ -250,9 +250,7 @@ def _medians(turns: list[Turn]) -> dict[str, float]:
         "execute": lambda part: part not in (*WAITS, *DISTRIBUTE, WAIT_FOR_ROUTER),
     }
     return {
-        kind: round(
-            median(sum(part.wall for part in turn.parts if chosen(part.name)) for turn in turns) / 1000, 1
-        )
+        kind: round(median(sum(part.wall for part in turn.parts if chosen(part.name)) for turn in turns) / 1000, 1)
         for kind, chosen in (kinds if turns else {}).items()
     }
 

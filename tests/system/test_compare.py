@@ -120,7 +120,6 @@ def test_an_interrupted_comparison_keeps_what_it_has(tmp_path: Path) -> None:
     [
         (["--stages", "peer,none"], "--stages 'none'"),
         (["--tp-size", "1,two"], "whole numbers"),
-        (["--tp-size", "3"], "--tp-size"),
         (["--constants", "old"], "--constants 'old'"),
         (["--scheduling", "both"], "--scheduling 'both'"),
         (["--repeats", "0"], "--repeats"),
