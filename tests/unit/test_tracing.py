@@ -152,7 +152,8 @@ def test_each_kind_of_turn_divides_by_its_own_sampled_ones(tmp_path: Path) -> No
 
 
 def test_a_rare_event_in_a_sampled_turn_is_not_multiplied(tmp_path: Path) -> None:
-    """The first of 14 turns is sampled, and spends 20 ms in what takes nothing in the others."""
+    """The first of 14 turns is sampled, and spends 20 ms in what takes nothing in the others: two sampled turns of 14
+    would make 140 ms of it. On a loaded machine the wall time, which is the limit, is more than 20 ms."""
     trace = Trace(tmp_path, "evo-peer TP0", "loop")
     for number in range(14):
         trace.turn()
@@ -162,9 +163,10 @@ def test_a_rare_event_in_a_sampled_turn_is_not_multiplied(tmp_path: Path) -> Non
         burn(0.002)
     trace.close()
     (thread,) = load(tmp_path)
-    parts = parts_of(thread, working_turns(thread))
-    assert parts["sample"][1] == pytest.approx(20e6, rel=0.1)
-    assert parts["forward"][1] == pytest.approx(28e6, rel=0.1)
+    turns = working_turns(thread)
+    parts = parts_of(thread, turns)
+    assert 18e6 < parts["sample"][1] <= parts["sample"][0] * 1.05
+    assert sum(cpu for _, cpu in parts.values()) == pytest.approx(cpu_of(thread, turns), rel=1e-6)
 
 
 def test_a_window_holds_the_turns_that_began_in_it(tmp_path: Path) -> None:
