@@ -19,6 +19,9 @@ BENCHES = {
     "overhead": "time per output token with tracing on against off",
     "null": "every arm against itself, as `compare` compares",
     "overlap": "time per output token and to the first, planning ahead against the normal loop",
+    "distribute": "a turn's input to every rank in an engine, against the bare mechanism",
+    "image": "a request with an image of 1 KiB to 16 MiB, constants era against level",
+    "idle": "cores burned without requests, and the first request after that",
     "mechanisms": "wall and CPU time of bringing requests to every rank, by each mechanism",
 }
 EXIT_BAD_INPUT = 2

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from common.channels import Channel
 from common.messages import Request
 from common.processes import ChildContext
+from experiments.bench.mechanism_payloads import make_messages
 
 Took = Callable[[list[Any]], None]  # tells the clock that this rank has the list
 
@@ -57,6 +58,10 @@ class Mechanism:
         return ranks if cls.answers else ranks - 1
 
     # ------------------------------------------------------------------ a receiver's process
+
+    def brings(self, index: int, payload: str) -> list[Any]:
+        """What receiver `index` must have after a step with this payload."""
+        return make_messages(payload)
 
     def listen(self, context: ChildContext, place: Place, index: int, took: Took) -> Any:
         """Before the driver connects; what is returned reaches it as one of `addresses`."""

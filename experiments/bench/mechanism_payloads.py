@@ -15,6 +15,8 @@ from common.messages import GenerateRequest, ImageData, SamplingParams, pack_ids
 
 PROMPT, VOCAB = 512, 49152  # tokens of a request; token ids are below this
 SIZES = {"1 KiB": 1 << 10, "16 KiB": 1 << 14, "256 KiB": 1 << 18, "1 MiB": 1 << 20, "4 MiB": 1 << 22, "16 MiB": 1 << 24}
+# Of `bench image`: powers of 4, and what would travel in an image's place if the ranks could look it up by its hash.
+IMAGES = {"hash": 32, **{f"{4**n} KiB": 4**n << 10 for n in range(5)}, **{f"{4**n} MiB": 4**n << 20 for n in range(3)}}
 REQUESTS = {"0": 0, "1": 1, "16": 16}
 LISTS = "16 lists"  # 16 requests as SGLang had them: ids in a Python list, everything pickled
 STEPS = {"1 KiB": 40, "16 KiB": 40, "256 KiB": 20, "1 MiB": 10, "4 MiB": 5, "16 MiB": 3}  # timed in a round
@@ -38,9 +40,9 @@ class ListRequest:
 
 def make_messages(payload: str) -> list[Any]:
     rng = np.random.default_rng(0)
-    if payload in SIZES:
+    if payload in IMAGES:
         # Random bytes, since a photograph is compressed already: rpyc's zlib finds nothing to save.
-        data = rng.bytes(SIZES[payload])
+        data = rng.bytes(IMAGES[payload])
         image = ImageData(data, hashlib.sha256(data).hexdigest())
         return [GenerateRequest("r0", pack_ids(range(16)), SamplingParams(), image=image)]
     prompts = rng.integers(0, VOCAB, (16, PROMPT))
@@ -57,4 +59,4 @@ def warm_and_timed(payload: str) -> tuple[int, int]:
 
 
 def nominal_bytes(payload: str) -> int:
-    return SIZES.get(payload) or 2100 * REQUESTS.get(payload, 16)
+    return IMAGES.get(payload) or 2100 * REQUESTS.get(payload, 16)

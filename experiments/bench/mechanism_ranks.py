@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -25,18 +27,19 @@ from experiments.bench.mechanism_base import Mechanism, Place
 from experiments.bench.mechanism_counts import counted, counting
 from experiments.bench.mechanism_payloads import make_messages
 
-PACE = 0.001  # s that the driver sleeps after each step
+PACE = 0.001
 PAUSES = 300  # of which the cost is measured
 METERS = 5  # CPU time in ns, messages, bytes, encodings, decodings
 
 
 @dataclass(frozen=True)
 class Block:
-    """So many steps with one payload; the first `warm` are not looked at."""
+    """So many steps with one payload; the first `warm` are not looked at. pace: s that the driver sleeps after each."""
 
     payload: str
     warm: int
     timed: int
+    pace: float = PACE
 
     @property
     def steps(self) -> int:
@@ -112,7 +115,10 @@ def read_meters() -> tuple[int, ...]:
 class Taker:
     """Called with each list as it arrives."""
 
-    def __init__(self, phase: Phase, stamps: np.ndarray, meters: np.ndarray) -> None:
+    def __init__(
+        self, phase: Phase, brings: Callable[[str], list[Any]], stamps: np.ndarray, meters: np.ndarray
+    ) -> None:
+        """brings: the list that a step with this payload must bring to this receiver"""
         self._phase, self._stamps, self._meters = phase, stamps, meters
         self._index = 0
         self._marks: dict[int, tuple[int, int]] = {}  # step -> block, 0 or 1
@@ -121,7 +127,7 @@ class Taker:
         for number, block in enumerate(phase.blocks):
             # From having the last warm list to having the last one: the cost of so many whole steps.
             self._marks[end + block.warm - 1] = number, 0
-            self._expected[end + block.warm - 1] = make_messages(block.payload)
+            self._expected[end + block.warm - 1] = brings(block.payload)
             end += block.steps
             self._marks[end - 1] = number, 1
 
@@ -144,7 +150,8 @@ def run_receiver(context: ChildContext, job: Job, index: int) -> None:
         mechanism = job.mechanisms[phase.mechanism]
         if index >= mechanism.receivers(phase.ranks):
             continue
-        took = Taker(phase, job.board.stamps[index], job.board.meters[index])
+        brings = functools.partial(mechanism.brings, index)
+        took = Taker(phase, brings, job.board.stamps[index], job.board.meters[index])
         with phase.watched():
             line.send(mechanism.listen(context, phase.place(job.folder), index, took))
             mechanism.serve()
@@ -201,9 +208,9 @@ async def drive_phase(job: Job, phase: Phase) -> list[Sample]:
                 began.append(time.monotonic_ns())
                 await mechanism.send(one)
                 ended.append(time.monotonic_ns())
-                time.sleep(PACE)
+                time.sleep(block.pace)
                 while not stamps[:, len(began) - 1].all():
-                    time.sleep(PACE)
+                    time.sleep(block.pace)
             driver[number, 1] = read_meters()
         mechanism.close()
     for line in lines:

@@ -45,10 +45,13 @@ class RpycCalls(Mechanism):
     def _args(self, place: Place) -> EngineArgs:
         return EngineArgs(stage="rpyc", tp_size=place.ranks, scheduling="replicated", constants=self.constants)
 
+    def _worker(self, index: int, took: Took) -> NoWorker:
+        return NoWorker(took)
+
     def listen(self, context: ChildContext, place: Place, index: int, took: Took) -> str | int:
         constants = in_force(self._args(place))
         end = ValueEnd if constants.calls == "by value" else ReferenceEnd
-        service = ModelRpcService(context, NoWorker(took), end)
+        service = ModelRpcService(context, self._worker(index, took), end)
         self._server = make_server(service, place.path(index), constants)
         return self._server.port
 

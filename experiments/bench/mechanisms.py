@@ -28,22 +28,19 @@ on a busy one, where the socket's step took 24 to 39 us instead of 13, only abou
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from common.args import EngineArgs
-from common.processes import ProcessFailed, Supervisor
-from common.ranks import rank_env
-from common.run_folder import create_run_folder, remove_run_folder
 from evolution.environment import environment
 from experiments.bench.compare import pairwise_ratio
 from experiments.bench.mechanism_base import Mechanism
 from experiments.bench.mechanism_payloads import LISTS, REQUESTS, SIZES, nominal_bytes, warm_and_timed
 from experiments.bench.mechanism_plain import Pipe, Queue, SharedMemory, UnixSocket, UnixSocketCall
-from experiments.bench.mechanism_ranks import PACE, Block, Board, Job, Phase, Sample
+from experiments.bench.mechanism_ranks import PACE, Block, Phase
+from experiments.bench.mechanism_run import collect, measure
 from experiments.bench.mechanism_stages import (
     GlooBuffer,
     GlooList,
@@ -98,7 +95,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     phases = plan_phases(names, ranks, options.repeats)
     seconds = expected_seconds(phases)
     print(f"{len(names)} mechanisms, T = {options.ranks}, {options.repeats} rounds: about {seconds:.0f} s", flush=True)
-    samples, pause = measure(names, phases, timeout=60 + 10 * seconds)
+    mechanisms = {name: MECHANISMS[name] for name in names}
+    samples, pause = measure("bench mechanisms", mechanisms, phases, timeout=60 + 10 * seconds)
     result = {
         "bench": "mechanisms",
         "unit": "us per step",
@@ -180,52 +178,7 @@ def expected_seconds(phases: list[Phase]) -> float:
     return total
 
 
-def measure(names: list[str], phases: list[Phase], timeout: float) -> tuple[list[Sample], float]:
-    """All samples, and the CPU time of a step that sends nothing. SystemExit of one line when a process dies."""
-    most = max(MECHANISMS[phase.mechanism].receivers(phase.ranks) for phase in phases)
-    env = rank_env(EngineArgs(tp_size=max(phase.ranks for phase in phases)))
-    folder = create_run_folder()
-    supervisor = Supervisor(lambda failure: None)
-    try:
-        job = Job(
-            str(folder),
-            {name: MECHANISMS[name](most) for name in names},
-            phases,
-            Board(most, max(phase.place("").steps for phase in phases), max(len(phase.blocks) for phase in phases)),
-            [multiprocessing.Pipe(duplex=False) for _ in range(most)],
-        )
-        supervisor.start("bench driver", "experiments.bench.mechanism_ranks:run_driver", {"job": job}, env)
-        for index in range(most):
-            target = "experiments.bench.mechanism_ranks:run_receiver"
-            supervisor.start(f"bench receiver {index}", target, {"job": job, "index": index}, env)
-        info = supervisor.wait_ready(timeout)[0].info
-    except ProcessFailed as error:
-        said = str(error.failure).removesuffix(" before it was ready")  # they are called ready when they have finished
-        raise SystemExit(f"bench mechanisms: {said}") from None
-    except TimeoutError as error:
-        raise SystemExit(f"bench mechanisms: {error}") from None
-    finally:
-        supervisor.kill()
-        remove_run_folder(folder)
-    return info["samples"], info["pause_cpu"]
-
-
 # ---------------------------------------------------------------------- judging
-
-
-def collect(samples: list[Sample]) -> list[dict[str, Any]]:
-    """One cell for each mechanism, T and payload: wall [rounds][steps], cpu [rounds], counts."""
-    cells: dict[tuple, dict[str, Any]] = {}
-    for one in samples:
-        key = one.mechanism, one.ranks, one.payload
-        if one.counting:
-            names = ("messages", "bytes", "encodings", "decodings")
-            cells[key] = dict(zip(("mechanism", "ranks", "payload"), key, strict=True))
-            cells[key] |= {"counts": dict(zip(names, one.counts, strict=True)), "wall": [], "cpu": []}
-        else:
-            cells[key]["wall"].append(one.wall)
-            cells[key]["cpu"].append(one.cpu)
-    return list(cells.values())
 
 
 def judge(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
 import pytest
 
 from evolution import Engine
+from experiments.bench.process_counters import cpu_seconds, pids_of
 
 MOST_CORES = 0.02
 
@@ -21,16 +20,10 @@ def test_idle_burns_no_cpu(stage, dp, seconds):
     with Engine(model_path="tiny", stage=stage, tp_size=2, dp_size=dp, max_total_tokens=1024) as engine:
         engine.generate(["a", "b"], {"max_new_tokens": 4})
         time.sleep(0.5)
-        pids = [os.getpid(), *(node.pid for report in engine.processes for node in report.walk())]
+        pids = pids_of(engine)
         before = {pid: cpu_seconds(pid) for pid in pids}
         time.sleep(seconds)
         burned = {pid: cpu_seconds(pid) - before[pid] for pid in pids}
         assert engine.generate("a", {"max_new_tokens": 4})["output_ids"]
         print(f"{stage} TP 2 DP {dp}: {sum(burned.values()) / seconds:.4f} cores over {seconds} s")
     assert sum(burned.values()) / seconds < MOST_CORES, burned
-
-
-def cpu_seconds(pid: int) -> float:
-    """Time on a core of all threads, in ns from the scheduler: cpu_times counts in ticks of 10 ms, too coarse here."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9

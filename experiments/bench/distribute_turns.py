@@ -1,0 +1,138 @@
+"""What `bench distribute` reads from the traces of a run: how long the input of a turn took to reach every rank.
+
+All times are on the monotonic clock that the processes of a host share.
+
+Broadcast and peer: from the moment the last rank has come to the broadcast until the last follower has the list. How
+long rank 0 had waited for that moment is kept apart as `wait`: a lock-step collective charges everyone for the slowest
+rank, and what made that rank late is its own turn, not the mechanism. In the mechanism's arm the followers are always
+there first, so there `wait` is zero by construction.
+
+rpyc: a call goes out (from the router's beginning to encode until the last rank has its argument) and comes back (from
+the moment the last rank has its result until the router has rank 0's as an object). What lies between is the ranks' own
+work. A turn with `--scheduling rank0` has two calls, and is their sum. Replies that came while another rank still
+worked cost the turn nothing, here as in the mechanism's arm.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from common.tracing import DISTRIBUTE
+from report.trace import Part, ThreadTrace, parts_of
+
+Turn = list[Part]
+# Parts that are not the control plane's own work of a turn; the first two are measured apart.
+NOT_OWN = {*DISTRIBUTE, "forward", "idle", "wait_for_router"}
+
+
+@dataclass
+class Turns:
+    """Of one run and one kind of turn, us. pause: since the beginning of the turn before, but for the same of it."""
+
+    wall: list[float] = field(default_factory=list)
+    wait: list[float] = field(default_factory=list)
+    pause: list[float] = field(default_factory=list)
+
+
+class RunTrace:
+    """The threads of one run with a single replica, told apart."""
+
+    def __init__(self, threads: list[ThreadTrace]) -> None:
+        ranks = {thread.process.split()[-1]: thread for thread in threads if " TP" in thread.process}
+        self.ranks = [ranks[f"TP{rank}"] for rank in range(len(ranks))]
+        self.router = next((thread for thread in threads if thread.process == "evo-router"), None)
+        self.leader = self.router or self.ranks[0]
+        self._begins = [[turn[0].begin for turn in thread.turns[1:] if turn] for thread in self.ranks]
+        self._received = sorted(r.wall_ns for r in self.ranks[0].requests if r.name == "received")
+
+    # ------------------------------------------------------------------ which turns
+
+    def decode_turns(self, running: int) -> list[int]:
+        """The leader's turns in which so many requests ran, none waited and nothing new came."""
+        levels = [record for _, record in self.ranks[0].counts if record.name in ("running", "waiting")]
+        full = [r.wall_ns for r in levels if r.name == "running" and r.value == running]
+        if not full:
+            return []
+        first, last = full[0], full[-1]
+        return [
+            number
+            for number, turn in self._leading()
+            if first <= turn[0].begin and turn[-1].end <= last and self._arrivals(turn) == 0
+        ]
+
+    def arrival_turns(self, count: int) -> list[int]:
+        """The leader's turns in which so many requests reached the scheduler."""
+        return [number for number, turn in self._leading() if self._arrivals(turn) == count]
+
+    def _leading(self) -> list[tuple[int, Turn]]:
+        return [(number, turn) for number, turn in enumerate(self.leader.turns) if number and turn]
+
+    def _arrivals(self, turn: Turn) -> int:
+        return bisect_right(self._received, turn[-1].end) - bisect_left(self._received, turn[0].begin)
+
+    # ------------------------------------------------------------------ what they took
+
+    def measure(self, numbers: list[int]) -> Turns:
+        result = Turns()
+        for number in numbers:
+            wall, wait = self._distributed(number)
+            result.wall.append(wall / 1000)
+            result.wait.append(wait / 1000)
+            begin, before = self.leader.turns[number][0].begin, self.leader.turns[number - 1]
+            if number > 1:
+                result.pause.append((begin - before[0].begin - sum(self._distributed(number - 1))) / 1000)
+        return result
+
+    def _distributed(self, number: int) -> tuple[int, int]:
+        return self._called(number) if self.router else self._broadcast(number)
+
+    def _broadcast(self, number: int) -> tuple[int, int]:
+        """wall and wait in ns: turn n of one rank is turn n of every rank."""
+        inside = [[part for part in rank.turns[number] if part.name in DISTRIBUTE] for rank in self.ranks]
+        entered = [parts[0].begin for parts in inside]
+        return max(parts[-1].end for parts in inside[1:]) - max(entered), max(entered) - entered[0]
+
+    def _called(self, number: int) -> tuple[int, int]:
+        wall, begin = 0, 0
+        for part in self.leader.turns[number]:
+            if part.name == "encode":
+                begin = part.begin
+            elif part.name == "decode":
+                taken, given = self._calls_within(begin, part.begin)
+                wall += (max(taken) - begin) + (part.end - max(given))
+        return wall, 0
+
+    def _calls_within(self, begin: int, end: int) -> tuple[list[int], list[int]]:
+        """When each rank that was called meanwhile had its argument, and when its result."""
+        taken, given = [], []
+        for rank, begins in zip(self.ranks, self._begins, strict=True):
+            for number in range(bisect_left(begins, begin), bisect_right(begins, end)):
+                turn = rank.turns[number + 1]
+                taken.append(next(part.end for part in turn if part.name == "decode"))
+                given.append(next(part.begin for part in turn if part.name == "encode"))
+        return taken, given
+
+    def encoding_began(self, received: int) -> int:
+        """In ns: when rank 0 or the router began to encode what rank 0 took in at `received`."""
+        begins = [part.begin for turn in self.leader.turns for part in turn if part.name == "encode"]
+        return begins[bisect_left(begins, received) - 1]
+
+    def own_cpu_us(self, numbers: list[int]) -> dict[str, float]:
+        """CPU time per turn of rank 0's parts but the forward and what brought the input."""
+        rank0 = self.ranks[0]
+        turns = numbers
+        if self.router:
+            begins = self._begins[0]
+            turns = []
+            for number in numbers:
+                turn = self.router.turns[number]
+                turns += range(bisect_left(begins, turn[0].begin) + 1, bisect_right(begins, turn[-1].end) + 1)
+        parts = parts_of(rank0, turns)
+        return {name: cpu / len(numbers) / 1000 for name, (_, cpu) in parts.items() if name not in NOT_OWN}
+
+
+def median(values: list[float]) -> float:
+    return float(np.median(values))

@@ -1,0 +1,138 @@
+"""`bench distribute`: what it reads from traces made by hand, and one short round with real engines."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from common.batch import BatchPlan
+from common.tracing import Record
+from evolution import cli
+from experiments.bench import distribute
+from experiments.bench.distribute_floor import RUNNING, Answering, output_for, plan_for
+from experiments.bench.distribute_turns import RunTrace
+from experiments.bench.mechanism_payloads import make_messages
+from report.trace import Part, ThreadTrace
+
+
+def options(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    distribute.add_arguments(parser)
+    return parser.parse_args(list(arguments))
+
+
+def thread(process: str, *turns: str) -> ThreadTrace:
+    """Turns written as `name begin end`, separated by commas; in us, each with 1 us of CPU time."""
+    trace = ThreadTrace(process, "loop", 1, 1, [[]])
+    for turn in turns:
+        words = [part.split() for part in turn.split(",")]
+        trace.turns.append([Part(name, int(begin) * 1000, int(end) * 1000, 1000) for name, begin, end in words])
+    return trace
+
+
+def record(name: str, us: int, value: int = 0) -> Record:
+    return Record(name, us * 1000, 0, value)
+
+
+def broadcast_run() -> RunTrace:
+    """In the second turn TP1 comes 30 us late to the broadcast, in the third it waits for rank 0."""
+    rank0 = thread(
+        "evo-peer TP0",
+        "recv_requests 0 5,transport 5 20,forward 20 100,send_output 100 110",
+        "recv_requests 110 120,transport 120 180,forward 180 300,send_output 300 310",
+        "recv_requests 310 330,encode 330 335,transport 335 400,forward 400 500,send_output 500 510",
+    )
+    rank1 = thread(
+        "evo-peer TP1",
+        "transport 0 20,forward 20 100,process_batch_result 100 150",
+        "transport 150 190,forward 190 300,send_output 300 310",
+        "transport 310 405,decode 405 415,forward 415 500,send_output 500 510",
+    )
+    rank0.counts = [(n, record("running", us, 16)) for n, us in ((1, 105), (2, 305), (3, 505))]
+    rank0.requests = [record("received", 410, n) for n in range(16)]
+    return RunTrace([rank1, rank0])
+
+
+def test_a_broadcast_begins_when_the_last_rank_has_come() -> None:
+    run = broadcast_run()
+    turns = run.measure([2, 3])
+    assert turns.wall == [190 - 150, 415 - 330]
+    assert turns.wait == [150 - 120, 0]
+    # from one turn's beginning to the next, without what the first one's input took
+    assert turns.pause == [110 - 15, 200 - 70]
+
+
+def test_turns_are_told_by_what_ran_and_what_came() -> None:
+    run = broadcast_run()
+    assert run.decode_turns(16) == [2]  # the first began before 16 ran, in the third 16 came
+    assert run.decode_turns(15) == []
+    assert run.arrival_turns(16) == [3]
+    assert run.encoding_began(410_000) == 330_000
+
+
+def test_own_cpu_leaves_out_the_forward_and_the_broadcast() -> None:
+    assert broadcast_run().own_cpu_us([2, 3]) == {"recv_requests": 1.0, "send_output": 1.0}
+
+
+def test_a_call_is_its_way_out_and_its_way_back() -> None:
+    router = thread(
+        "evo-router",
+        "encode 0 5,transport 5 60,decode 60 70,encode 70 75,transport 75 400,decode 400 410,send_output 410 420",
+    )
+    rank0 = thread(
+        "evo-rpyc TP0",
+        "other 20 21,decode 21 30,get_next_batch_to_run 30 40,encode 40 45,wait_for_router 45 90",
+        "other 90 91,decode 91 100,forward 100 340,process_batch_result 340 350,encode 350 360,idle 360 500",
+    )
+    rank1 = thread("evo-rpyc TP1", "other 95 96,decode 96 110,forward 110 340,encode 340 345,idle 345 500")
+    run = RunTrace([router, rank0, rank1])
+    planned = (30 - 0) + (70 - 40)
+    executed = (110 - 70) + (410 - 350)
+    assert run.measure([1]).wall == [planned + executed]
+    assert run.own_cpu_us([1]) == {"other": 2.0, "get_next_batch_to_run": 1.0, "process_batch_result": 1.0}
+
+
+def test_the_mechanism_answers_what_a_turn_answers() -> None:
+    took: list = []
+    rank = Answering(0, took.append)
+    for payload, prefilled in (("0", 0), ("16", RUNNING)):
+        plan = rank.plan(make_messages(payload))
+        assert isinstance(plan, BatchPlan) and len(plan.prefill) == prefilled
+        assert plan.sampled_count() == RUNNING
+        rank.execute(plan)
+        assert took.pop() == [plan_for(make_messages(payload))]
+        assert rank.output() == output_for(make_messages(payload))
+        assert len(rank.output().tokens.chunks) == RUNNING
+
+
+@pytest.mark.slow
+def test_a_short_round(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(distribute, "DECODE_TURNS", 30)
+    monkeypatch.setattr(distribute, "ARRIVALS", 6)
+    monkeypatch.setattr(distribute, "STEPS", {"0": (2, 10), "16": (2, 5)})
+    result = distribute.run(options("--repeats", "1", "--ranks", "2", "--out", str(tmp_path)))
+    assert {(cell["stage"], cell["payload"]) for cell in result["cells"]} == {
+        (arm.name, payload) for arm in distribute.ARMS for payload in ("0", "16")
+    }
+    for cell in result["cells"]:
+        assert len(cell["floor"][0]) == (10 if cell["payload"] == "0" else 5)
+        assert len(cell["wall"][0]) >= (20 if cell["payload"] == "0" else 1)
+        assert min(cell["wall"][0]) > 0 and min(cell["wait"][0]) >= 0
+        assert cell["holds"] == (cell["ratio"]["median"] <= distribute.AT_MOST)
+    for one in result["own"]:
+        assert one["totals"][0] == pytest.approx(sum(one["parts"].values()))
+        assert not one["parts"].keys() & {"forward", "transport", "encode", "decode", "idle"}
+    distribute.show(result)
+    assert "rank 0's CPU in a decode turn" in capsys.readouterr().out
+    assert all(Path(path).stat().st_size > 1000 for path in result["pictures"])
+
+
+@pytest.mark.parametrize("arguments", [("--repeats", "0"), ("--ranks", "1"), ("--ranks", "2,x")])
+def test_bad_options_are_one_line(arguments: tuple[str, str], capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["bench", "distribute", *arguments])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert arguments[0] in said and said.count("\n") == 1
