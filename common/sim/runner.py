@@ -7,8 +7,9 @@
 
 The ranks of a replica meet at each forward, as the collectives of a real one make them: each publishes when it
 launched and blocks until all have, and all sleep up to the same deadline on CLOCK_MONOTONIC, off the cores. Prediction,
-bookkeeping and tokens are done meanwhile, where a GPU would be computing. Every part is counted (`counts`), so that an
-account of the control plane can leave it out.
+bookkeeping and tokens are done after they have met, where a GPU would be computing: before it they would take the cores
+from ranks that the turn's input has yet to reach. Every part is counted (`counts`), so that an account of the control
+plane can leave it out.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class SimRunner:
         self._launch()
         launched = time.monotonic_ns()
         cpu_before = time.thread_time_ns()
+        latest = self._meet(launched)
         if plan.extras:
             raise ValueError(f"row {plan.extras[0].row}: there are no logits for penalties or log-probabilities")
         if plan.prefill:
@@ -77,7 +79,7 @@ class SimRunner:
             seconds = self._roofline.decode_seconds(len(rows), int(self._lengths[rows].sum()))
         # The token being sampled has as many tokens before it as the row holds.
         tokens = hashed_tokens(self._seeds[rows], self._lengths[rows], self._token_ids)
-        self._let_pass(launched, round(seconds * 1e9))
+        self._sleep(latest, round(seconds * 1e9))
         self._cpu += time.thread_time_ns() - cpu_before
         return Sampled(tokens)
 
@@ -110,10 +112,16 @@ class SimRunner:
             pass
         self._launch_cpu += burned
 
-    def _let_pass(self, launched: int, predicted: int) -> None:
-        """Return `predicted` ns after the latest rank's launch."""
+    def _meet(self, launched: int) -> int:
+        """When the latest rank launched; returns once all have."""
         met = self._tp.all_gather_ints(launched << CPU_BITS | self._cpu)
         latest = max(value >> CPU_BITS for value in met)
+        self._waited += latest - launched
+        self._others_cpu = sum(value & ((1 << CPU_BITS) - 1) for value in met) - self._cpu
+        return latest
+
+    def _sleep(self, latest: int, predicted: int) -> None:
+        """Return `predicted` ns after the latest rank's launch."""
         deadline = latest + predicted
         before = time.monotonic_ns()
         if before < deadline:
@@ -121,10 +129,8 @@ class SimRunner:
         after = time.monotonic_ns()
         self._forwards += 1
         self._predicted += predicted
-        self._waited += latest - launched
         self._slept += after - before
         self._overshoot += after - deadline
-        self._others_cpu = sum(value & ((1 << CPU_BITS) - 1) for value in met) - self._cpu
 
     # ------------------------------------------------------------------ rows
 

@@ -33,15 +33,13 @@ def plan_for(requests: list[Request]) -> BatchPlan:
 
 
 def output_for(requests: list[Request]) -> TurnOutput:
-    """A token for each of 16: the next one, or the only one of a request that has just come."""
-    chunks = [
-        TokenChunk(f"r{i}", [100 + i], FINISH if requests else None, PROMPT if requests else 0) for i in range(RUNNING)
-    ]
-    return TurnOutput(TokenBatch(0, chunks), [], len(requests), busy=True, stop=False)
+    """The only token of each request that has just come; nothing after a decode step of requests that do not stream."""
+    chunks = [TokenChunk(request.rid, [100 + i], FINISH, PROMPT) for i, request in enumerate(requests)]
+    return TurnOutput(TokenBatch(0, chunks) if chunks else None, [], len(requests), busy=True, stop=False)
 
 
 class Answering(NoWorker):
-    """Answers as a rank does after a turn of 16 requests, at once."""
+    """Answers as a rank does after a turn of 16 requests, but at once."""
 
     def __init__(self, rank: int, took: Took) -> None:
         super().__init__(took)
@@ -72,7 +70,7 @@ class Answering(NoWorker):
 
 class RpycStep(RpycValue):
     name = "rpyc step"
-    what = "rpyc: step(requests) on every rank, rank 0 answers with 16 tokens"
+    what = "rpyc: step(requests) on every rank, rank 0 answers what came out"
 
     def _worker(self, index: int, took: Took) -> Answering:
         return Answering(index, took)
@@ -80,7 +78,7 @@ class RpycStep(RpycValue):
 
 class RpycPlanExecute(RpycStep):
     name = "rpyc plan, execute"
-    what = "rpyc: plan(requests) on rank 0, execute(plan) on every rank, rank 0 answers with 16 tokens"
+    what = "rpyc: plan(requests) on rank 0, execute(plan) on every rank, rank 0 answers what came out"
 
     def _args(self, place: Place) -> EngineArgs:
         return EngineArgs(stage="rpyc", tp_size=place.ranks, scheduling="rank0", constants=self.constants)

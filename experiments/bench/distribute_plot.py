@@ -15,7 +15,7 @@ from matplotlib.axes import Axes  # noqa: E402
 from experiments.bench.compare import shown  # noqa: E402
 from experiments.bench.distribute import AT_MOST  # noqa: E402
 
-PAYLOADS = {"0": "decode turn of 16, nothing new", "16": "16 requests of 512 ids arrive"}
+KINDS = {"0": "decode turn of 16, nothing new", "16": "16 requests of 512 ids arrive"}
 ENGINE, FLOOR = "#0072b2", "#bbbbbb"
 
 
@@ -24,10 +24,10 @@ def draw(result: dict[str, Any], folder: Path) -> list[str]:
     rows = len(result["ranks"])
     figure, grid = plt.subplots(rows, 2, figsize=(13, 0.8 + 3.1 * rows), layout="constrained", squeeze=False)
     for line, ranks in zip(grid, result["ranks"], strict=True):
-        for axes, payload in zip(line, PAYLOADS, strict=True):
-            cells = [cell for cell in result["cells"] if cell["ranks"] == ranks and cell["payload"] == payload]
+        for axes, kind in zip(line, KINDS, strict=True):
+            cells = [cell for cell in result["cells"] if cell["ranks"] == ranks and cell["kind"] == kind]
             _bars(axes, cells)
-            axes.set_title(f"T = {ranks}: {PAYLOADS[payload]}", loc="left", fontweight="bold", fontsize=11)
+            axes.set_title(f"T = {ranks}: {KINDS[kind]}", loc="left", fontweight="bold", fontsize=11)
     for axes in grid[-1]:
         axes.set_xlabel("us until every rank has the turn's input; median, quartiles")
     handles, labels = grid[0, 0].get_legend_handles_labels()

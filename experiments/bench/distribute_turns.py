@@ -3,9 +3,8 @@
 All times are on the monotonic clock that the processes of a host share.
 
 Broadcast and peer: from the moment the last rank has come to the broadcast until the last follower has the list. How
-long rank 0 had waited for that moment is kept apart as `wait`: a lock-step collective charges everyone for the slowest
-rank, and what made that rank late is its own turn, not the mechanism. In the mechanism's arm the followers are always
-there first, so there `wait` is zero by construction.
+long rank 0 had waited for that moment is kept apart: a lock-step collective charges everyone for the slowest rank, and
+what made that rank late is its own turn, not the mechanism. In the mechanism's arm the followers always come first.
 
 rpyc: a call goes out (from the router's beginning to encode until the last rank has its argument) and comes back (from
 the moment the last rank has its result until the router has rank 0's as an object). What lies between is the ranks' own
@@ -30,10 +29,12 @@ NOT_OWN = {*DISTRIBUTE, "forward", "idle", "wait_for_router"}
 
 @dataclass
 class Turns:
-    """Of one run and one kind of turn, us. pause: since the beginning of the turn before, but for the same of it."""
+    """Of one run and one kind of turn, us. late: how long after rank 0 the last follower came, negative: before.
+
+    pause: since the beginning of the turn before, but for the same of it."""
 
     wall: list[float] = field(default_factory=list)
-    wait: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
     pause: list[float] = field(default_factory=list)
 
 
@@ -50,17 +51,25 @@ class RunTrace:
 
     # ------------------------------------------------------------------ which turns
 
-    def decode_turns(self, running: int) -> list[int]:
-        """The leader's turns in which so many requests ran, none waited and nothing new came."""
-        levels = [record for _, record in self.ranks[0].counts if record.name in ("running", "waiting")]
-        full = [r.wall_ns for r in levels if r.name == "running" and r.value == running]
-        if not full:
-            return []
-        first, last = full[0], full[-1]
+    def decode_turns(self, running: int) -> list[list[int]]:
+        """The leader's turns in which so many requests ran and nothing new came: a list for each time that there were
+        so many."""
+        stretches: list[list[int]] = []
+        before = None
+        for _, record in self.ranks[0].counts:
+            if record.name == "running":
+                if record.value == running:
+                    if before != running:
+                        stretches.append([])
+                    stretches[-1].append(record.wall_ns)
+                before = record.value
         return [
-            number
-            for number, turn in self._leading()
-            if first <= turn[0].begin and turn[-1].end <= last and self._arrivals(turn) == 0
+            [
+                number
+                for number, turn in self._leading()
+                if stretch[0] <= turn[0].begin and turn[-1].end <= stretch[-1] and self._arrivals(turn) == 0
+            ]
+            for stretch in stretches
         ]
 
     def arrival_turns(self, count: int) -> list[int]:
@@ -78,22 +87,26 @@ class RunTrace:
     def measure(self, numbers: list[int]) -> Turns:
         result = Turns()
         for number in numbers:
-            wall, wait = self._distributed(number)
+            wall, late = self._distributed(number)
             result.wall.append(wall / 1000)
-            result.wait.append(wait / 1000)
+            result.late.append(late / 1000)
             begin, before = self.leader.turns[number][0].begin, self.leader.turns[number - 1]
             if number > 1:
-                result.pause.append((begin - before[0].begin - sum(self._distributed(number - 1))) / 1000)
+                result.pause.append((begin - before[0].begin - self._taken(number - 1)) / 1000)
         return result
+
+    def _taken(self, number: int) -> int:
+        wall, late = self._distributed(number)
+        return wall + max(0, late)
 
     def _distributed(self, number: int) -> tuple[int, int]:
         return self._called(number) if self.router else self._broadcast(number)
 
     def _broadcast(self, number: int) -> tuple[int, int]:
-        """wall and wait in ns: turn n of one rank is turn n of every rank."""
+        """wall and late in ns: turn n of one rank is turn n of every rank."""
         inside = [[part for part in rank.turns[number] if part.name in DISTRIBUTE] for rank in self.ranks]
         entered = [parts[0].begin for parts in inside]
-        return max(parts[-1].end for parts in inside[1:]) - max(entered), max(entered) - entered[0]
+        return max(parts[-1].end for parts in inside[1:]) - max(entered), max(entered[1:]) - entered[0]
 
     def _called(self, number: int) -> tuple[int, int]:
         wall, begin = 0, 0
