@@ -13,6 +13,8 @@ from rich.table import Table
 from experiments.bench.compare import shown
 from experiments.bench.mechanism_payloads import LISTS, REQUESTS, SIZES
 
+YARDSTICK_SOCKET = {"0": 13, LISTS: 338}  # us, at T = 2
+
 Cells = dict[tuple[str, str], dict[str, Any]]  # (mechanism, payload) -> cell, of one T
 Measure = Callable[[dict[str, Any]], float]  # us, of a cell
 
@@ -40,6 +42,7 @@ def show(result: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     _show_yardsticks(console, result["yardsticks"])
+    _show_bare_socket(console, result)
     for path in result.get("pictures", []):
         console.print(f"picture: {path}", soft_wrap=True)
 
@@ -92,3 +95,18 @@ def _show_yardsticks(console: Console, yardsticks: list[dict[str, Any]]) -> None
         table.add_row(one["mechanism"], one["payload"], one["to"], ratio, expected, word)
     console.print(table)
     console.print(f"{LISTS}: 16 requests with their ids in Python lists, pickled", soft_wrap=True)
+
+
+def _show_bare_socket(console: Console, result: dict[str, Any]) -> None:
+    """What the harness adds, and what this machine does."""
+    walls = {
+        cell["payload"]: cell["wall"] for cell in result["cells"] if (cell["mechanism"], cell["ranks"]) == ("socket", 2)
+    }
+    for payload, rounds in result["bare_socket"].items():
+        bare = np.median(np.concatenate(rounds))
+        here = f", {np.median(np.concatenate(walls[payload])):.0f} us in this bench" if payload in walls else ""
+        console.print(
+            f"a raw socket of two bare processes, {payload}: {bare:.0f} us, before and after the run{here}; the"
+            f" yardsticks' took {YARDSTICK_SOCKET[payload]} us",
+            soft_wrap=True,
+        )

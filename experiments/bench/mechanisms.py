@@ -28,6 +28,9 @@ on a busy one, where the socket's step took 24 to 39 us instead of 13, only abou
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +99,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     seconds = expected_seconds(phases)
     print(f"{len(names)} mechanisms, T = {options.ranks}, {options.repeats} rounds: about {seconds:.0f} s", flush=True)
     mechanisms = {name: MECHANISMS[name] for name in names}
+    bare = [measure_bare_socket()]
     samples, pause = measure("bench mechanisms", mechanisms, phases, timeout=60 + 10 * seconds)
+    bare.append(measure_bare_socket())
     result = {
         "bench": "mechanisms",
         "unit": "us per step",
@@ -107,6 +112,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "what": {name: MECHANISMS[name].what for name in names},
         "cells": collect(samples),
     }
+    result["bare_socket"] = {payload: [one[payload] for one in bare] for payload in bare[0]}
     result["yardsticks"] = judge(result["cells"])
     result["holds"] = all(one["holds"] for one in result["yardsticks"])
     if options.out:
@@ -176,6 +182,12 @@ def expected_seconds(phases: list[Phase]) -> float:
             per_receiver = 0.0002 + mib * mechanism.seconds_per_mib
             total += block.steps * (1.2 * PACE + mechanism.receivers(phase.ranks) * per_receiver)
     return total
+
+
+def measure_bare_socket() -> dict[str, list[float]]:
+    """us of each step of a socket with no harness around it, by payload."""
+    command = [sys.executable, "-m", "experiments.bench.bare_socket"]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
 
 
 # ---------------------------------------------------------------------- judging

@@ -16,7 +16,7 @@ import pytest
 
 from common.messages import TurnOutput
 from evolution import cli
-from experiments.bench import mechanisms
+from experiments.bench import bare_socket, mechanisms
 from experiments.bench.mechanism_counts import counted, counting
 from experiments.bench.mechanism_payloads import LISTS, REQUESTS, SIZES, make_messages, warm_and_timed
 from experiments.bench.mechanism_plain import LENGTH, UnixSocket
@@ -86,6 +86,9 @@ def test_a_small_run_counts_exactly_and_measures_every_payload(tmp_path, capsys)
         for payload in PAYLOADS:
             assert tuple(cells[name, 2, payload]["counts"].values()) == expected_counts(name, 2, payload)
     assert result["yardsticks"] == [] and result["holds"]  # none of them has its socket here
+    for payload, steps in bare_socket.STEPS.items():
+        assert [len(one) for one in result["bare_socket"][payload]] == [steps, steps]  # before and after
+        assert min(min(one) for one in result["bare_socket"][payload]) > 0
     mechanisms.show(result)
     shown = capsys.readouterr().out
     assert (
