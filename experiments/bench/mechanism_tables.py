@@ -99,14 +99,17 @@ def _show_yardsticks(console: Console, yardsticks: list[dict[str, Any]]) -> None
 
 def _show_bare_socket(console: Console, result: dict[str, Any]) -> None:
     """What the harness adds, and what this machine does."""
-    walls = {
-        cell["payload"]: cell["wall"] for cell in result["cells"] if (cell["mechanism"], cell["ranks"]) == ("socket", 2)
-    }
-    for payload, rounds in result["bare_socket"].items():
-        bare = np.median(np.concatenate(rounds))
-        here = f", {np.median(np.concatenate(walls[payload])):.0f} us in this bench" if payload in walls else ""
+    walls = {c["payload"]: c["wall"] for c in result["cells"] if (c["mechanism"], c["ranks"]) == ("socket", 2)}
+    bare = {name: np.median(np.concatenate(rounds)) for name, rounds in result["bare_socket"].items()}
+    for payload, theirs in YARDSTICK_SOCKET.items():
+        here = f"{np.median(np.concatenate(walls[payload])):.0f} us above, " if payload in walls else ""
         console.print(
-            f"a raw socket of two bare processes, {payload}: {bare:.0f} us, before and after the run{here}; the"
-            f" yardsticks' took {YARDSTICK_SOCKET[payload]} us",
+            f"a raw socket's step, {payload}: {here}{bare[payload]:.0f} us in two bare processes before and after the"
+            f" run; the yardsticks' took {theirs} us",
             soft_wrap=True,
         )
+    console.print(
+        f"the same bare step, 0: {bare['0, one core']:.0f} us with both processes on one core,"
+        f" {bare['0, two cores']:.0f} us on two; which it is, the scheduler chooses for each mechanism",
+        soft_wrap=True,
+    )
