@@ -13,6 +13,11 @@ step as long as the engine's ranks did before such a turn, since every mechanism
 The ratio is that of the medians of a round; the median of the rounds must be at most 1.3 where nothing streams: with as
 few cores as here the bare mechanism, which has the machine for itself, is no measure for a turn that shares it.
 
+Where there are more ranks than cores, those that have the input plan on the cores that are bringing it to the others.
+So the mechanism is measured once more with busy ranks: each burns, as soon as it has the list, the CPU time that an
+engine's rank took to plan that turn. With more ranks than cores this ratio is the one that is judged. (With `rank0` the
+ranks have nothing to plan when a list arrives, and the two are the same.)
+
 The trace itself is in the engine's time: three to ten calls of about a microsecond.
 
 `--scheduling rank0`, the default of rpyc, makes two calls a turn and sends a plan; `replicated` makes one. Both are
@@ -23,6 +28,7 @@ measured. Beside it, at T=2: the CPU time of rank 0 in a decode turn for everyth
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from dataclasses import dataclass
@@ -38,7 +44,7 @@ from common.args import EngineArgs
 from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
-from experiments.bench.compare import pairwise_ratio, remark, shown, verdict
+from experiments.bench.compare import pairwise_ratio, shown, verdict
 from experiments.bench.distribute_floor import FLOORS, RUNNING
 from experiments.bench.distribute_turns import RunTrace, Turns, median
 from experiments.bench.mechanism_payloads import PROMPT
@@ -83,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     ranks = check_options(options)
-    print(f"T = {options.ranks}, {options.repeats} rounds: about {options.repeats * len(ranks) * 24} s", flush=True)
+    print(f"T = {options.ranks}, {options.repeats} rounds: about {options.repeats * len(ranks) * 38} s", flush=True)
     engine: Samples = {}
     floor: Samples = {}
     own: list[dict[str, Any]] = []
@@ -96,7 +102,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 bare = measure_floor(arm, count, turns)
                 for kind, payload in KINDS.items():
                     engine.setdefault((arm.name, count, kind), []).append(turns[kind])
-                    floor.setdefault((arm.name, count, kind), []).append(bare[payload])
+                    pair = bare[payload, False], bare[payload, True]
+                    floor.setdefault((arm.name, count, kind), []).append(pair)
     result = {
         "bench": "distribute",
         "unit": "us",
@@ -180,12 +187,16 @@ def serve(engine: Engine, rng: np.random.Generator) -> None:
 # ---------------------------------------------------------------------- the mechanism
 
 
-def measure_floor(arm: Arm, ranks: int, turns: dict[str, Turns]) -> dict[str, list[float]]:
-    """us of each step with each payload, after pauses as long as those before the engine's turns."""
-    blocks = tuple(Block(payload, *STEPS[payload], median(turns[payload].pause) / 1e6) for payload in STEPS)
-    phases = [Phase(0, arm.floor, ranks, "msgpack", blocks, False)]
+def measure_floor(arm: Arm, ranks: int, turns: dict[str, Turns]) -> dict[tuple[str, bool], list[float]]:
+    """us of each step, by payload and whether the ranks are busy; after pauses as long as the engine's."""
+    keys = [(payload, busy) for busy in (False, True) for payload in STEPS]
+    blocks = []
+    for payload, busy in keys:
+        work = turns[payload].planning / 1e6 if busy and arm.scheduling == "replicated" else 0.0
+        blocks.append(Block(payload, *STEPS[payload], pace=median(turns[payload].pause) / 1e6, work=work))
+    phases = [Phase(0, arm.floor, ranks, "msgpack", tuple(blocks), False)]
     samples, _ = measure("bench distribute", {arm.floor: FLOORS[arm.floor]}, phases, timeout=120)
-    return {one.payload: one.wall for one in samples}
+    return {key: one.wall for key, one in zip(keys, samples, strict=True)}
 
 
 # ---------------------------------------------------------------------- judging
@@ -193,7 +204,9 @@ def measure_floor(arm: Arm, ranks: int, turns: dict[str, Turns]) -> dict[str, li
 
 def judge(arm: Arm, ranks: int, kind: str, engine: Samples, floor: Samples) -> dict[str, Any]:
     rounds, bare = engine[arm.name, ranks, kind], floor[arm.name, ranks, kind]
-    ratio = pairwise_ratio([median(one.wall) for one in rounds], [median(one) for one in bare])
+    walls = [median(one.wall) for one in rounds]
+    ratio, ratio_busy = (pairwise_ratio(walls, [median(pair[busy]) for pair in bare]) for busy in (0, 1))
+    judged = ratio_busy if ranks > len(os.sched_getaffinity(0)) else ratio
     return {
         "stage": arm.name,
         "mechanism": arm.floor,
@@ -202,10 +215,13 @@ def judge(arm: Arm, ranks: int, kind: str, engine: Samples, floor: Samples) -> d
         "wall": [one.wall for one in rounds],
         "late": [one.late for one in rounds],
         "pause": [one.pause for one in rounds],
-        "floor": bare,
+        "planning": [one.planning for one in rounds],
+        "floor": [pair[0] for pair in bare],
+        "floor_busy": [pair[1] for pair in bare],
         "ratio": ratio,
-        "verdict": verdict(ratio, at_most=AT_MOST) if kind in JUDGED else "",
-        "holds": kind not in JUDGED or ratio["median"] <= AT_MOST,
+        "ratio_busy": ratio_busy,
+        "verdict": verdict(judged, at_most=AT_MOST) if kind in JUDGED else "",
+        "holds": kind not in JUDGED or judged["median"] <= AT_MOST,
     }
 
 
@@ -227,21 +243,24 @@ def show(result: dict[str, Any]) -> None:
     for ranks in result["ranks"]:
         title = f"T = {ranks}: us until every rank has a turn's input, medians; at most {AT_MOST:g} times the mechanism"
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        for column in ("stage", "new", "turns", "pause", "late", "engine", "mechanism", "ratio", ""):
+        for column in ("stage", "new", "turns", "pause", "late", "engine", "bare", "ratio", "busy", "ratio", ""):
             table.add_column(column, justify="left" if column in ("stage", "") else "right", no_wrap=True)
         for cell in (cell for cell in result["cells"] if cell["ranks"] == ranks):
-            joined = {name: np.concatenate(cell[name]) for name in ("wall", "late", "pause", "floor")}
+            joined = {name: np.concatenate(cell[name]) for name in ("wall", "late", "pause", "floor", "floor_busy")}
             table.add_row(
                 cell["stage"],
                 cell["kind"],
                 str(len(joined["wall"])),
                 *(f"{np.median(joined[name]):.0f}" for name in ("pause", "late", "wall", "floor")),
                 shown(cell["ratio"]),
-                f"{cell['verdict']} {remark(cell['ratio'])}".rstrip(),
+                f"{np.median(joined['floor_busy']):.0f}",
+                shown(cell["ratio_busy"]),
+                cell["verdict"],
             )
         console.print(table)
     console.print(
-        "pause: before it, here and there; late: how long after rank 0 the last rank came to the broadcast (negative:"
+        "bare, busy: the mechanism between ranks that do nothing, and between ranks that burn what planning takes;"
+        " pause: before it, here and there; late: how long after rank 0 the last rank came to the broadcast (negative:"
         " before it): this is not in `engine`",
         soft_wrap=True,
     )

@@ -16,7 +16,7 @@ from experiments.bench.compare import shown  # noqa: E402
 from experiments.bench.distribute import AT_MOST  # noqa: E402
 
 KINDS = {"0": "decode turn of 16, nothing new", "16": "16 requests of 512 ids arrive"}
-ENGINE, FLOOR = "#0072b2", "#bbbbbb"
+ENGINE, FLOOR, BUSY = "#0072b2", "#cccccc", "#888888"
 
 
 def draw(result: dict[str, Any], folder: Path) -> list[str]:
@@ -31,7 +31,7 @@ def draw(result: dict[str, Any], folder: Path) -> list[str]:
     for axes in grid[-1]:
         axes.set_xlabel("us until every rank has the turn's input; median, quartiles")
     handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / "distribute.png", folder / "distribute.svg"]
     plt.rcParams["svg.hashsalt"] = "distribute"  # the same samples give the same file
@@ -45,22 +45,23 @@ def _bars(axes: Axes, cells: list[dict[str, Any]]) -> None:
     for y, cell in enumerate(cells):
         ends = []
         for name, colour, label, offset in (
-            ("wall", ENGINE, "in the engine", -0.19),
-            ("floor", FLOOR, "bare mechanism", 0.19),
+            ("wall", ENGINE, "in the engine", -0.27),
+            ("floor", FLOOR, "bare mechanism", 0.0),
+            ("floor_busy", BUSY, "mechanism between ranks as busy as those that plan", 0.27),
         ):
             low, median, high = np.percentile(np.concatenate(cell[name]), (25, 50, 75))
-            axes.barh(y + offset, median, height=0.36, color=colour, label=label if y == 0 else None)
+            axes.barh(y + offset, median, height=0.25, color=colour, label=label if y == 0 else None)
             axes.plot((low, high), (y + offset,) * 2, color="black", linewidth=1)
             ends.append(high)
         limit = AT_MOST * float(np.median(np.concatenate(cell["floor"])))
         axes.plot((limit, limit), (y - 0.4, y + 0.4), color="black", linestyle=":", label=_limit(y))
         axes.annotate(
-            shown(cell["ratio"]),
+            f"{shown(cell['ratio'])}\nbusy {shown(cell['ratio_busy'])}",
             (max(*ends, limit), y),
             (6, 0),
             textcoords="offset points",
             va="center",
-            fontsize=9,
+            fontsize=8,
         )
     axes.set_yticks(range(len(cells)), [f"{cell['stage']}\n{cell['mechanism']}" for cell in cells], fontsize=9)
     axes.invert_yaxis()
@@ -71,4 +72,4 @@ def _bars(axes: Axes, cells: list[dict[str, Any]]) -> None:
 
 
 def _limit(y: int) -> str | None:
-    return f"{AT_MOST:g} times that" if y == 0 else None
+    return f"{AT_MOST:g} times the bare one" if y == 0 else None

@@ -26,16 +26,21 @@ Turn = list[Part]
 # Parts that are not the control plane's own work of a turn; the first two are measured apart.
 NOT_OWN = {*DISTRIBUTE, "forward", "idle", "wait_for_router"}
 
+PLANNING = ("process_input_requests", "get_next_batch_to_run")
+
 
 @dataclass
 class Turns:
     """Of one run and one kind of turn, us. late: how long after rank 0 the last follower came, negative: before.
 
-    pause: since the beginning of the turn before, but for the same of it."""
+    pause: since the beginning of the turn before, but for the same of it. planning: CPU time of a rank that plans, from
+    having the input to the forward.
+    """
 
     wall: list[float] = field(default_factory=list)
     late: list[float] = field(default_factory=list)
     pause: list[float] = field(default_factory=list)
+    planning: float = 0.0
 
 
 class RunTrace:
@@ -85,7 +90,7 @@ class RunTrace:
     # ------------------------------------------------------------------ what they took
 
     def measure(self, numbers: list[int]) -> Turns:
-        result = Turns()
+        result = Turns(planning=self.planning_us(numbers))
         for number in numbers:
             wall, late = self._distributed(number)
             result.wall.append(wall / 1000)
@@ -133,18 +138,29 @@ class RunTrace:
         begins = [part.begin for turn in self.leader.turns for part in turn if part.name == "encode"]
         return begins[bisect_left(begins, received) - 1]
 
+    def planning_us(self, numbers: list[int]) -> float:
+        """CPU time from having the input to the forward, per turn and rank that plans."""
+        planning = [rank for rank in self.ranks if rank.plans]
+        total = 0.0
+        for rank in planning:
+            parts = parts_of(rank, self._turns_of(rank, numbers))
+            total += sum(parts[name][1] for name in PLANNING if name in parts)
+        return total / len(planning) / len(numbers) / 1000
+
     def own_cpu_us(self, numbers: list[int]) -> dict[str, float]:
         """CPU time per turn of rank 0's parts but the forward and what brought the input."""
-        rank0 = self.ranks[0]
-        turns = numbers
-        if self.router:
-            begins = self._begins[0]
-            turns = []
-            for number in numbers:
-                turn = self.router.turns[number]
-                turns += range(bisect_left(begins, turn[0].begin) + 1, bisect_right(begins, turn[-1].end) + 1)
-        parts = parts_of(rank0, turns)
+        parts = parts_of(self.ranks[0], self._turns_of(self.ranks[0], numbers))
         return {name: cpu / len(numbers) / 1000 for name, (_, cpu) in parts.items() if name not in NOT_OWN}
+
+    def _turns_of(self, rank: ThreadTrace, numbers: list[int]) -> list[int]:
+        """The rank's turns of these turns of the leader: the same ones, or the calls that the router made in them."""
+        if not self.router:
+            return numbers
+        begins, turns = self._begins[self.ranks.index(rank)], []
+        for number in numbers:
+            turn = self.router.turns[number]
+            turns += range(bisect_left(begins, turn[0].begin) + 1, bisect_right(begins, turn[-1].end) + 1)
+        return turns
 
 
 def median(values: list[float]) -> float:

@@ -34,12 +34,17 @@ METERS = 5  # CPU time in ns, messages, bytes, encodings, decodings
 
 @dataclass(frozen=True)
 class Block:
-    """So many steps with one payload; the first `warm` are not looked at. pace: s that the driver sleeps after each."""
+    """So many steps with one payload; the first `warm` are not looked at.
+
+    pace: s that the driver sleeps after each. work: s of CPU time that every rank burns as soon as it has a list,
+    before it answers or waits for the next.
+    """
 
     payload: str
     warm: int
     timed: int
     pace: float = PACE
+    work: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -74,17 +79,18 @@ class Job:
 
 
 class Board:
-    """Shared by all: ns of the monotonic clock at which receiver r had list i; its meters around each block.
+    """Shared by all: ns of the monotonic clock at which receiver r had list i, and had done its work on it; its meters
+    around each block.
 
-    stamps: int64 [receivers, steps], 0 before; meters: int64 [receivers, blocks, 2 (first timed step, end), METERS]
+    stamps: int64 [receivers, steps, 2], 0 before; meters: int64 [receivers, blocks, 2 (first timed step, end), METERS]
     """
 
     def __init__(self, receivers: int, steps: int, blocks: int, buffer: SharedBuffer | None = None) -> None:
         self._shape = receivers, steps, blocks
-        stamps, meters = receivers * steps, receivers * blocks * 2 * METERS
+        stamps, meters = receivers * steps * 2, receivers * blocks * 2 * METERS
         self._buffer = buffer or SharedBuffer(8 * (stamps + meters))
         numbers = np.frombuffer(self._buffer.memory, dtype=np.int64)
-        self.stamps = numbers[:stamps].reshape(receivers, steps)
+        self.stamps = numbers[:stamps].reshape(receivers, steps, 2)
         self.meters = numbers[stamps : stamps + meters].reshape(receivers, blocks, 2, METERS)
 
     def __reduce__(self) -> tuple:
@@ -109,6 +115,13 @@ def read_meters() -> tuple[int, ...]:
     return (time.process_time_ns(), *counted())
 
 
+def burn(seconds: float) -> None:
+    """So much of this thread's CPU time."""
+    end = time.thread_time_ns() + round(seconds * 1e9)
+    while seconds and time.thread_time_ns() < end:
+        pass
+
+
 # ---------------------------------------------------------------------- a receiver
 
 
@@ -121,6 +134,7 @@ class Taker:
         """brings: the list that a step with this payload must bring to this receiver"""
         self._phase, self._stamps, self._meters = phase, stamps, meters
         self._index = 0
+        self._work = [block.work for block in phase.blocks for _ in range(block.steps)]
         self._marks: dict[int, tuple[int, int]] = {}  # step -> block, 0 or 1
         self._expected: dict[int, list[Any]] = {}  # step that is not timed -> what it must bring
         end = 0
@@ -139,7 +153,8 @@ class Taker:
         mark = self._marks.get(self._index)
         if mark is not None:
             self._meters[mark] = read_meters()
-        self._stamps[self._index] = now  # last: from here on the driver may go on
+        burn(self._work[self._index])
+        self._stamps[self._index] = now, time.monotonic_ns()  # last: from here on the driver may go on
         self._index += 1
 
 
@@ -208,17 +223,20 @@ async def drive_phase(job: Job, phase: Phase) -> list[Sample]:
                 began.append(time.monotonic_ns())
                 await mechanism.send(one)
                 ended.append(time.monotonic_ns())
+                if not mechanism.answers:  # the driver is a rank
+                    burn(block.work)
                 time.sleep(block.pace)
-                while not stamps[:, len(began) - 1].all():
+                while not stamps[:, len(began) - 1, 1].all():
                     time.sleep(block.pace)
             driver[number, 1] = read_meters()
         mechanism.close()
     for line in lines:
         line.recv()  # this receiver has closed, too
-    arrived = stamps[:, : len(began)].max(axis=0)
+    arrived, done = stamps[:, : len(began)].max(axis=0).T
+    wall = arrived - np.array(began)
     if mechanism.answers:
-        arrived = np.maximum(arrived, ended)
-    return _samples(phase, arrived - np.array(began), np.concatenate([driver[None], meters[:, : len(phase.blocks)]]))
+        wall += np.maximum(0, np.array(ended) - done)  # the way back
+    return _samples(phase, wall, np.concatenate([driver[None], meters[:, : len(phase.blocks)]]))
 
 
 def _samples(phase: Phase, wall: np.ndarray, meters: np.ndarray) -> list[Sample]:

@@ -21,8 +21,9 @@ runs between them only.
 As a denominator the bench is itself checked, at T=2: wall times as multiples of a raw unix socket's in the same round
 (calls: of a socket's with an answer) must be within 25% of those measured before with other programs, on a virtual
 machine with 2 cores of an AMD EPYC (Zen 4). There the 16 requests held their ids in Python lists and were pickled, so
-that is a payload of its own here, `16 lists`. The ratios need a quiet machine:
-on a busy one, where the socket's step took 24 to 39 us instead of 13, only about half of them were within 25%.
+that is a payload of its own here, `16 lists`. The ratios need a quiet machine, and with no request they need the same
+scheduler: such a step is little but waking the receiver, which costs three times as much on another core as on the
+driver's own. So a raw socket between two bare processes is measured beside it, before and after (`bare_socket.py`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,14 @@ def test_own_cpu_leaves_out_the_forward_and_the_broadcast() -> None:
     assert broadcast_run().own_cpu_us([2, 3]) == {"recv_requests": 1.0, "send_output": 1.0}
 
 
+def test_planning_is_the_mean_of_the_ranks_that_plan() -> None:
+    rank0 = thread("evo-peer TP0", "process_input_requests 0 5,get_next_batch_to_run 5 9,forward 9 20")
+    rank1 = thread("evo-peer TP1", "process_input_requests 0 5,forward 5 9")
+    for rank in (rank0, rank1):
+        rank.counts = [(1, record("running", 1, 16))]
+    assert RunTrace([rank0, rank1]).planning_us([1]) == 1.5
+
+
 def test_a_call_is_its_way_out_and_its_way_back() -> None:
     router = thread(
         "evo-router",
@@ -87,10 +96,12 @@ def test_a_call_is_its_way_out_and_its_way_back() -> None:
         "other 90 91,decode 91 100,forward 100 340,process_batch_result 340 350,encode 350 360,idle 360 500",
     )
     rank1 = thread("evo-rpyc TP1", "other 95 96,decode 96 110,forward 110 340,encode 340 345,idle 345 500")
+    rank0.counts = [(2, record("running", 360, 16))]
     run = RunTrace([router, rank0, rank1])
     planned = (30 - 0) + (70 - 40)
     executed = (110 - 70) + (410 - 350)
     assert run.measure([1]).wall == [planned + executed]
+    assert run.measure([1]).planning == 1.0  # of rank 0, which alone plans
     assert run.own_cpu_us([1]) == {"other": 2.0, "get_next_batch_to_run": 1.0, "process_batch_result": 1.0}
 
 
@@ -120,7 +131,9 @@ def test_a_short_round(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
         assert len(cell["floor"][0]) == (5 if cell["kind"] == "16" else 10)
         assert len(cell["wall"][0]) >= (1 if cell["kind"] == "16" else 20)
         assert min(cell["wall"][0]) > 0
-        assert cell["holds"] == (cell["kind"] == "0, streams" or cell["ratio"]["median"] <= distribute.AT_MOST)
+        assert len(cell["floor_busy"][0]) == len(cell["floor"][0])
+        judged = cell["ratio" if len(os.sched_getaffinity(0)) >= 2 else "ratio_busy"]
+        assert cell["holds"] == (cell["kind"] == "0, streams" or judged["median"] <= distribute.AT_MOST)
     for one in result["own"]:
         assert one["totals"][0] == pytest.approx(sum(one["parts"].values()))
         assert not one["parts"].keys() & {"forward", "transport", "encode", "decode", "idle"}
