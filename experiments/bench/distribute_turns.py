@@ -43,15 +43,25 @@ class Turns:
     planning: float = 0.0
 
 
+@dataclass
+class Call:
+    """Of a rank by the router, ns: it is here, its argument is decoded, its result is there."""
+
+    begin: int
+    taken: int
+    given: int = 0
+
+
 class RunTrace:
-    """The threads of one run with a single replica, told apart."""
+    """The threads of one run with a single replica, told apart. Turns are numbered as in `report.trace`."""
 
     def __init__(self, threads: list[ThreadTrace]) -> None:
         ranks = {thread.process.split()[-1]: thread for thread in threads if " TP" in thread.process}
         self.ranks = [ranks[f"TP{rank}"] for rank in range(len(ranks))]
         self.router = next((thread for thread in threads if thread.process == "evo-router"), None)
         self.leader = self.router or self.ranks[0]
-        self._begins = [[turn[0].begin for turn in thread.turns[1:] if turn] for thread in self.ranks]
+        self._calls = [_calls_of(thread) for thread in self.ranks]
+        self._call_begins = [[call.begin for call in calls] for calls in self._calls]
         self._received = sorted(r.wall_ns for r in self.ranks[0].requests if r.name == "received")
 
     # ------------------------------------------------------------------ which turns
@@ -125,13 +135,10 @@ class RunTrace:
 
     def _calls_within(self, begin: int, end: int) -> tuple[list[int], list[int]]:
         """When each rank that was called meanwhile had its argument, and when its result."""
-        taken, given = [], []
-        for rank, begins in zip(self.ranks, self._begins, strict=True):
-            for number in range(bisect_left(begins, begin), bisect_right(begins, end)):
-                turn = rank.turns[number + 1]
-                taken.append(next(part.end for part in turn if part.name == "decode"))
-                given.append(next(part.begin for part in turn if part.name == "encode"))
-        return taken, given
+        calls: list[Call] = []
+        for begins, of_rank in zip(self._call_begins, self._calls, strict=True):
+            calls += of_rank[bisect_left(begins, begin) : bisect_right(begins, end)]
+        return [call.taken for call in calls], [call.given for call in calls]
 
     def encoding_began(self, received: int) -> int:
         """In ns: when rank 0 or the router began to encode what rank 0 took in at `received`."""
@@ -156,11 +163,20 @@ class RunTrace:
         """The rank's turns of these turns of the leader: the same ones, or the calls that the router made in them."""
         if not self.router:
             return numbers
-        begins, turns = self._begins[self.ranks.index(rank)], []
-        for number in numbers:
-            turn = self.router.turns[number]
-            turns += range(bisect_left(begins, turn[0].begin) + 1, bisect_right(begins, turn[-1].end) + 1)
-        return turns
+        spans = [(turn[0].begin, turn[-1].end) for turn in (self.router.turns[number] for number in numbers)]
+        begins = [turn[0].begin if turn else 0 for turn in rank.turns]
+        return [n for begin, end in spans for n in range(bisect_left(begins, begin), bisect_right(begins, end))]
+
+
+def _calls_of(thread: ThreadTrace) -> list[Call]:
+    """In order of time; of a rank that is not called, none that means anything."""
+    calls: list[Call] = []
+    for part in (part for turn in thread.turns for part in turn):
+        if part.name == "decode":
+            calls.append(Call(part.begin, part.end))
+        elif part.name == "encode" and calls:
+            calls[-1].given = part.begin
+    return calls
 
 
 def median(values: list[float]) -> float:

@@ -3,7 +3,7 @@
 Each stage on the simulated accelerator at two ranks: with `level` constants (an idle engine blocks), with `level
 --idle spin`, and with the constants of its era (spins, or sleeps and polls). So many seconds without a request:
 
-    cores        CPU time of all processes per second, from the scheduler's clocks
+    cores        CPU time of all processes per second, by their CPU clocks
     switches/s   context switches of all threads: voluntary, where a thread went to wait, and involuntary
     syscalls/s   counted by `perf stat`, where there is one and it may; a dash where not
 
@@ -32,12 +32,13 @@ from rich.console import Console
 from rich.table import Table
 
 from common.args import EngineArgs
+from common.os_accounts import process_cpu_ns, thread_accounts
 from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
 from evolution.stages import STAGES
 from experiments.bench.compare import bootstrap_interval
-from experiments.bench.process_counters import context_switches, cpu_seconds, pids_of
+from experiments.bench.process_ids import pids_of
 from report.trace import load
 
 TP = 2
@@ -148,20 +149,24 @@ def measure_engine(stage: str, arm: Arm, options: argparse.Namespace) -> tuple[l
 
 def measure_window(pids: list[int], seconds: float) -> dict[str, Any]:
     counting = start_counting_syscalls(pids, seconds)
-    cpu = [cpu_seconds(pid) for pid in pids]
-    switches = [context_switches(pid) for pid in pids]
+    before = [counted(pid) for pid in pids]
     began = time.monotonic()
     time.sleep(seconds)
     took = time.monotonic() - began
-    cpu_after = [cpu_seconds(pid) for pid in pids]
-    switches_after = [context_switches(pid) for pid in pids]
-    switched = (np.array(switches_after) - np.array(switches)).sum(axis=0) / took
+    after = [counted(pid) for pid in pids]
+    cpu_ns, voluntary, involuntary = ((np.array(after) - np.array(before)).sum(axis=0) / took).tolist()
     return {
-        "cores": (sum(cpu_after) - sum(cpu)) / took,
-        "voluntary": float(switched[0]),
-        "involuntary": float(switched[1]),
+        "cores": cpu_ns / 1e9,
+        "voluntary": voluntary,
+        "involuntary": involuntary,
         "syscalls": counted_syscalls(counting, seconds),
     }
+
+
+def counted(pid: int) -> tuple[int, int, int]:
+    """ns on a core, voluntary and involuntary context switches of a process so far."""
+    threads = thread_accounts(pid)
+    return process_cpu_ns(pid), sum(one.voluntary for one in threads), sum(one.involuntary for one in threads)
 
 
 def start_counting_syscalls(pids: list[int], seconds: float) -> subprocess.Popen | None:

@@ -33,6 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from common.args import EngineArgs
+from common.os_accounts import process_cpu_ns
 from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
@@ -51,7 +52,7 @@ from experiments.bench.mechanism_stages import (
     ZmqIpc,
     ZmqTcp,
 )
-from experiments.bench.process_counters import cpu_seconds, pids_of
+from experiments.bench.process_ids import pids_of
 from report.trace import load
 
 TP = 2
@@ -172,10 +173,10 @@ def send_one(engine: Engine, size: str, rng: np.random.Generator) -> tuple[int, 
     ids = rng.integers(0, engine.model_config.vocab_size, (1, 16)).tolist()
     requests = engine.make_requests(None, {"max_new_tokens": 1, "ignore_eos": True}, ids, [data])[1]
     pids = pids_of(engine)
-    before = sum(cpu_seconds(pid) for pid in pids)
+    before = sum(process_cpu_ns(pid) for pid in pids)
     (stream,) = engine.submit(requests)
     stream.result()
-    used = sum(cpu_seconds(pid) for pid in pids) - before
+    used = (sum(process_cpu_ns(pid) for pid in pids) - before) / 1e9
     return int(re.search(r"\d+$", stream.rid).group()), used
 
 

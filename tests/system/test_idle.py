@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from common.os_accounts import process_cpu_ns
 from evolution import Engine
-from experiments.bench.process_counters import cpu_seconds, pids_of
+from experiments.bench.process_ids import pids_of
 
 MOST_CORES = 0.02
 
@@ -21,9 +22,9 @@ def test_idle_burns_no_cpu(stage, dp, seconds):
         engine.generate(["a", "b"], {"max_new_tokens": 4})
         time.sleep(0.5)
         pids = pids_of(engine)
-        before = {pid: cpu_seconds(pid) for pid in pids}
+        before = {pid: process_cpu_ns(pid) / 1e9 for pid in pids}
         time.sleep(seconds)
-        burned = {pid: cpu_seconds(pid) - before[pid] for pid in pids}
+        burned = {pid: process_cpu_ns(pid) / 1e9 - before[pid] for pid in pids}
         assert engine.generate("a", {"max_new_tokens": 4})["output_ids"]
         print(f"{stage} TP 2 DP {dp}: {sum(burned.values()) / seconds:.4f} cores over {seconds} s")
     assert sum(burned.values()) / seconds < MOST_CORES, burned
