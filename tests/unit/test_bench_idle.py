@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,22 @@ def test_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     said = capsys.readouterr().out
     assert "later than spinning" in said and "0.5 s without a request" in said
     assert all(Path(path).stat().st_size > 1000 for path in result["pictures"])
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "count"),
+    [
+        ("4321,,raw_syscalls:sys_enter,5000,100.00,,", 0, 864.2),
+        ("<not counted>,,raw_syscalls:sys_enter,0,100.00,,", 0, 0.0),
+        ("<not supported>,,raw_syscalls:sys_enter,0,100.00,,", 0, None),
+        ("event syntax error: 'raw_syscalls:sys_enter'", 129, None),
+    ],
+)
+def test_what_perf_says(said: str, status: int, count: float | None) -> None:
+    counting = subprocess.Popen(
+        ["sh", "-c", f'printf %s "$0" >&2; exit {status}', said], stderr=subprocess.PIPE, text=True
+    )
+    assert idle.counted_syscalls(counting, 5.0) == count
 
 
 def test_where_there_is_no_perf_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
