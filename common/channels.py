@@ -54,7 +54,7 @@ class Channel:
     def encoder(self) -> Callable[[Any], bytes]:
         return msgspec.msgpack.Encoder().encode if self.codec == "msgpack" else pickle.dumps
 
-    def decoder(self, message_type: Any) -> Callable[[bytes], Any]:
+    def decoder(self, message_type: Any) -> Callable[[bytes | memoryview], Any]:
         return msgspec.msgpack.Decoder(message_type).decode if self.codec == "msgpack" else pickle.loads
 
 
@@ -155,6 +155,7 @@ class Receiver:
             messages.append(self.decode(self.socket.recv()))
         while True:
             try:
-                messages.append(self.decode(self.socket.recv(zmq.NOBLOCK)))
+                # A frame is decoded where it lies: of an image of 4 MiB a copy takes as long as all the rest here.
+                messages.append(self.decode(self.socket.recv(zmq.NOBLOCK, copy=False).buffer))
             except zmq.Again:
                 return messages

@@ -52,10 +52,9 @@ class Router:
 
     async def loop_for_recv_requests(self) -> None:
         while True:
-            data = await self.recv_from_tokenizer.socket.recv()
+            frame = await self.recv_from_tokenizer.socket.recv(copy=False)
             self.trace.part("recv_requests")
-            self.recv_reqs.append(self.recv_from_tokenizer.decode(data))
-            self.trace.back()  # to what the other task is at
+            self.recv_reqs.append(self.recv_from_tokenizer.decode(frame.buffer))
             self.arrived.set()
 
     async def loop_for_forward(self) -> None:
