@@ -18,10 +18,10 @@ COLOURS = {"level": "#0072b2", "level, spin": "#56b4e9", "era": "#d55e00"}
 def draw(result: dict[str, Any], folder: Path) -> list[str]:
     """Write idle.png and idle.svg; returns their paths."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.2), layout="constrained")
-    _bars(left, result, "cores", 1, "{:.3g}")
+    _bars(left, result, "cores", 1)
     left.set_title(f"Cores burned in {result['seconds']:g} s without a request", loc="left", fontweight="bold")
     left.set_ylabel("cores, median")
-    _bars(right, result, "first", 1e3, "{:.2f}")
+    _bars(right, result, "first", 1e3)
     right.set_title("The first request after that", loc="left", fontweight="bold")
     right.set_ylabel("ms until the last rank has it, median")
     handles, labels = left.get_legend_handles_labels()
@@ -35,7 +35,7 @@ def draw(result: dict[str, Any], folder: Path) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _bars(axes: Axes, result: dict[str, Any], name: str, unit: float, form: str) -> None:
+def _bars(axes: Axes, result: dict[str, Any], name: str, unit: float) -> None:
     for number, (arm, colour) in enumerate(COLOURS.items()):
         cells = {cell["stage"]: cell for cell in result["cells"] if cell["arm"] == arm}
         for place, stage in enumerate(result["stages"]):
@@ -44,7 +44,8 @@ def _bars(axes: Axes, result: dict[str, Any], name: str, unit: float, form: str)
                 continue
             x, height = place + (number - 1) * 0.27, float(np.median(values)) * unit
             axes.bar(x, height, width=0.25, color=colour, label=arm if place == 0 else None)
-            axes.annotate(form.format(height), (x, height), (0, 3), textcoords="offset points", ha="center", fontsize=9)
+            text = f"{height:.2f}" if height >= 0.05 else f"{height:.4f}"
+            axes.annotate(text, (x, height), (0, 3), textcoords="offset points", ha="center", fontsize=8)
     axes.set_xticks(range(len(result["stages"])), result["stages"])
     axes.margins(y=0.12)
     for side in ("top", "right"):
