@@ -55,6 +55,7 @@ class Router:
             frame = await self.recv_from_tokenizer.socket.recv(copy=False)
             self.trace.part("recv_requests")
             self.recv_reqs.append(self.recv_from_tokenizer.decode(frame.buffer))
+            self.trace.back()  # to what the other task is at
             self.arrived.set()
 
     async def loop_for_forward(self) -> None:

@@ -103,11 +103,11 @@ class RunTrace:
         result = Turns(planning=self.planning_us(numbers))
         for number in numbers:
             wall, late = self._distributed(number)
-            result.wall.append(wall / 1000)
-            result.late.append(late / 1000)
+            result.wall.append(round(wall / 1000, 1))
+            result.late.append(round(late / 1000, 1))
             begin, before = self.leader.turns[number][0].begin, self.leader.turns[number - 1]
             if number > 1:
-                result.pause.append((begin - before[0].begin - self._taken(number - 1)) / 1000)
+                result.pause.append(round((begin - before[0].begin - self._taken(number - 1)) / 1000, 1))
         return result
 
     def _taken(self, number: int) -> int:
