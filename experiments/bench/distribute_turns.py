@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from common.tracing import DISTRIBUTE
-from report.trace import Part, ThreadTrace, parts_of
+from report.trace import ThreadTrace, Turn, parts_of
 
-Turn = list[Part]
 # Parts that are not the control plane's own work of a turn; the first two are measured apart.
 NOT_OWN = {*DISTRIBUTE, "forward", "idle", "wait_for_router"}
 
@@ -69,22 +69,17 @@ class RunTrace:
     def decode_turns(self, running: int) -> list[list[int]]:
         """The leader's turns in which so many requests ran and nothing new came: a list for each time that there were
         so many."""
-        stretches: list[list[int]] = []
-        before = None
-        for _, record in self.ranks[0].counts:
-            if record.name == "running":
-                if record.value == running:
-                    if before != running:
-                        stretches.append([])
-                    stretches[-1].append(record.wall_ns)
-                before = record.value
+        levels = [record for record in self.ranks[0].levels if record.name == "running"]  # noted where it changes
+        stretches = [
+            (level.wall_ns, after.wall_ns) for level, after in pairwise(levels) if level.value == running != after.value
+        ]
         return [
             [
                 number
                 for number, turn in self._leading()
-                if stretch[0] <= turn[0].begin and turn[-1].end <= stretch[-1] and self._arrivals(turn) == 0
+                if first <= turn.begin and turn.parts[-1].end <= last and self._arrivals(turn) == 0
             ]
-            for stretch in stretches
+            for first, last in stretches
         ]
 
     def arrival_turns(self, count: int) -> list[int]:
@@ -92,10 +87,10 @@ class RunTrace:
         return [number for number, turn in self._leading() if self._arrivals(turn) == count]
 
     def _leading(self) -> list[tuple[int, Turn]]:
-        return [(number, turn) for number, turn in enumerate(self.leader.turns) if number and turn]
+        return [(number, turn) for number, turn in enumerate(self.leader.turns) if turn.ended]
 
     def _arrivals(self, turn: Turn) -> int:
-        return bisect_right(self._received, turn[-1].end) - bisect_left(self._received, turn[0].begin)
+        return bisect_right(self._received, turn.parts[-1].end) - bisect_left(self._received, turn.begin)
 
     # ------------------------------------------------------------------ what they took
 
@@ -105,9 +100,9 @@ class RunTrace:
             wall, late = self._distributed(number)
             result.wall.append(round(wall / 1000, 1))
             result.late.append(round(late / 1000, 1))
-            begin, before = self.leader.turns[number][0].begin, self.leader.turns[number - 1]
+            begin, before = self.leader.turns[number].begin, self.leader.turns[number - 1]
             if number > 1:
-                result.pause.append(round((begin - before[0].begin - self._taken(number - 1)) / 1000, 1))
+                result.pause.append(round((begin - before.begin - self._taken(number - 1)) / 1000, 1))
         return result
 
     def _taken(self, number: int) -> int:
@@ -119,13 +114,13 @@ class RunTrace:
 
     def _broadcast(self, number: int) -> tuple[int, int]:
         """wall and late in ns: turn n of one rank is turn n of every rank."""
-        inside = [[part for part in rank.turns[number] if part.name in DISTRIBUTE] for rank in self.ranks]
+        inside = [[part for part in rank.turns[number].parts if part.name in DISTRIBUTE] for rank in self.ranks]
         entered = [parts[0].begin for parts in inside]
         return max(parts[-1].end for parts in inside[1:]) - max(entered), max(entered[1:]) - entered[0]
 
     def _called(self, number: int) -> tuple[int, int]:
         wall, begin = 0, 0
-        for part in self.leader.turns[number]:
+        for part in self.leader.turns[number].parts:
             if part.name == "encode":
                 begin = part.begin
             elif part.name == "decode":
@@ -142,7 +137,7 @@ class RunTrace:
 
     def encoding_began(self, received: int) -> int:
         """In ns: when rank 0 or the router began to encode what rank 0 took in at `received`."""
-        begins = [part.begin for turn in self.leader.turns for part in turn if part.name == "encode"]
+        begins = [part.begin for turn in self.leader.turns for part in turn.parts if part.name == "encode"]
         return begins[bisect_left(begins, received) - 1]
 
     def planning_us(self, numbers: list[int]) -> float:
@@ -163,15 +158,15 @@ class RunTrace:
         """The rank's turns of these turns of the leader: the same ones, or the calls that the router made in them."""
         if not self.router:
             return numbers
-        spans = [(turn[0].begin, turn[-1].end) for turn in (self.router.turns[number] for number in numbers)]
-        begins = [turn[0].begin if turn else 0 for turn in rank.turns]
+        spans = [(turn.begin, turn.parts[-1].end) for turn in (self.router.turns[number] for number in numbers)]
+        begins = [turn.begin if turn.parts else 0 for turn in rank.turns]
         return [n for begin, end in spans for n in range(bisect_left(begins, begin), bisect_right(begins, end))]
 
 
 def _calls_of(thread: ThreadTrace) -> list[Call]:
     """In order of time; of a rank that is not called, none that means anything."""
     calls: list[Call] = []
-    for part in (part for turn in thread.turns for part in turn):
+    for part in (part for turn in thread.turns for part in turn.parts):
         if part.name == "decode":
             calls.append(Call(part.begin, part.end))
         elif part.name == "encode" and calls:

@@ -15,7 +15,7 @@ from experiments.bench import distribute
 from experiments.bench.distribute_floor import RUNNING, Answering, output_for, plan_for
 from experiments.bench.distribute_turns import RunTrace
 from experiments.bench.mechanism_payloads import make_messages
-from report.trace import Part, ThreadTrace
+from report.trace import Part, ThreadTrace, Turn
 
 
 def options(*arguments: str) -> argparse.Namespace:
@@ -26,10 +26,11 @@ def options(*arguments: str) -> argparse.Namespace:
 
 def thread(process: str, *turns: str) -> ThreadTrace:
     """Turns written as `name begin end`, separated by commas; in us, each with 1 us of CPU time."""
-    trace = ThreadTrace(process, "loop", 1, 1, [[]])
+    trace = ThreadTrace(process, "loop", 1, 1)
     for turn in turns:
         words = [part.split() for part in turn.split(",")]
-        trace.turns.append([Part(name, int(begin) * 1000, int(end) * 1000, 1000) for name, begin, end in words])
+        parts = [Part(name, int(begin) * 1000, int(end) * 1000, 1000) for name, begin, end in words]
+        trace.turns.append(Turn(0, sampled=True, cpu=1000 * len(parts), parts=parts))
     return trace
 
 
@@ -51,7 +52,7 @@ def broadcast_run() -> RunTrace:
         "transport 150 190,forward 190 300,send_output 300 310",
         "transport 310 405,decode 405 415,forward 415 500,send_output 500 510",
     )
-    rank0.counts = [(n, record("running", us, 16)) for n, us in ((1, 105), (2, 305), (3, 505))]
+    rank0.levels, rank0.plans = [record("running", us, value) for us, value in ((100, 16), (500, 0))], True
     rank0.requests = [record("received", 410, n) for n in range(16)]
     return RunTrace([rank1, rank0])
 
@@ -81,7 +82,7 @@ def test_planning_is_the_mean_of_the_ranks_that_plan() -> None:
     rank0 = thread("evo-peer TP0", "process_input_requests 0 5,get_next_batch_to_run 5 9,forward 9 20")
     rank1 = thread("evo-peer TP1", "process_input_requests 0 5,forward 5 9")
     for rank in (rank0, rank1):
-        rank.counts = [(1, record("running", 1, 16))]
+        rank.plans = True
     assert RunTrace([rank0, rank1]).planning_us([1]) == 1.5
 
 
@@ -96,7 +97,7 @@ def test_a_call_is_its_way_out_and_its_way_back() -> None:
         "decode 91 100,forward 100 340,process_batch_result 340 350,encode 350 360,idle 360 500",
     )
     rank1 = thread("evo-rpyc TP1", "other 95 96,decode 96 110,forward 110 340,encode 340 345,idle 345 500")
-    rank0.counts = [(1, record("running", 360, 16))]
+    rank0.plans = True
     run = RunTrace([router, rank0, rank1])
     planned = (30 - 0) + (70 - 40)
     executed = (110 - 70) + (410 - 350)
