@@ -21,19 +21,20 @@ def rank_env(args: EngineArgs) -> dict[str, str]:
     other ranks. Too short a spin has a futex woken for each matrix. Output tokens/s of SmolLM2 in float32 with two
     threads of a Zen 4, nothing else running / one core busy with something else: 23 / 14.6 at 1000 (tens of
     microseconds), 28 / 9.8 at 3000, 28 / 8 by default.
-
-    glibc asks for huge pages for what it maps: a step of SmolLM2 takes 6% (float32) to 11% (bfloat16, 8 prompts) less.
     """
     threads = str(threads_per_rank(args))
+    return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "GOMP_SPINCOUNT": "3000", **memory_env()}
+
+
+def memory_env() -> dict[str, str]:
+    """Of every process that large messages go through, too: glibc asks for huge pages for what it maps. A step of
+    SmolLM2 takes 6% (float32) to 11% (bfloat16, 8 prompts) less, and rpyc brings an image of 4 MiB to two ranks in
+    a third of the time: most of it went into page faults.
+    """
     tunables = os.environ.get("GLIBC_TUNABLES", "")
     if "glibc.malloc.hugetlb" not in tunables:
         tunables = ":".join(filter(None, (tunables, "glibc.malloc.hugetlb=1")))
-    return {
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "GOMP_SPINCOUNT": "3000",
-        "GLIBC_TUNABLES": tunables,
-    }
+    return {"GLIBC_TUNABLES": tunables}
 
 
 def rank_name(role: str, args: EngineArgs, replica: int, rank: int) -> str:

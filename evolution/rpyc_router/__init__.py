@@ -30,7 +30,7 @@ from common.args import EngineArgs
 from common.channels import Endpoints
 from common.process_tree import ProcessNode
 from common.processes import Supervisor
-from common.ranks import rank_env, rank_name
+from common.ranks import memory_env, rank_env, rank_name
 from evolution.rpyc_router.constants import ERAS, LEVEL, in_force
 
 __all__ = ["ERAS", "LEVEL", "SUPPORTS", "in_force", "launch", "notes", "process_tree"]
@@ -42,9 +42,9 @@ def launch(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor) -> No
     """Start the router; it starts the model processes, if there are any."""
     kwargs = {"args": args, "endpoints": endpoints}
     if args.dp_size > 1:
-        supervisor.start("evo-router", "evolution.rpyc_router.controller:run_controller_process", kwargs)
+        supervisor.start("evo-router", "evolution.rpyc_router.controller:run_controller_process", kwargs, memory_env())
     elif args.tp_size > 1:
-        supervisor.start("evo-router", "evolution.rpyc_router.router:run_router_process", kwargs)
+        supervisor.start("evo-router", "evolution.rpyc_router.router:run_router_process", kwargs, memory_env())
     else:
         target = "evolution.rpyc_router.local_router:run_local_router_process"
         supervisor.start(rank_name("router", args, 0, 0), target, kwargs, rank_env(args))
