@@ -21,7 +21,7 @@ from matplotlib import pyplot as plt
 from experiments.bench.compare import remark, shown
 from report.comparison import number
 from report.pictures import forest
-from report.pictures.style import FOLDER, WIDTH, Picture, inline, save
+from report.pictures.style import FOLDER, OTHER_STAGE, WIDTH, Picture, inline, save
 from report.table_files import TableFile, simple_table
 
 ORDER = (
@@ -37,6 +37,7 @@ ORDER = (
     "radix",
     "engine",
 )
+# In the order of the page.
 TITLES = {
     "null": "A/A: arms that are alike",
     "overhead": "What the measuring takes",
@@ -55,8 +56,9 @@ MOST_COLUMNS = 10
 # Rule of the A/A test: so many of at least 60 intervals hold 1.
 NULL_HOLD = (0.85, 0.99)
 DRAWN = (
-    "Each row is a ratio of two arms that were measured in turn, with its 95% interval, on a logarithmic scale. Filled: a "
-    "difference. Hollow: no difference seen, the interval holds 1. Crossed: the interval is wider than the effect."
+    "Each row is a ratio of two arms that were measured in turn, with its 95% interval, on a logarithmic scale. "
+    "Filled: a difference. Hollow: no difference seen, the interval holds 1. Crossed: the interval is wider than the "
+    "effect."
 )
 
 
@@ -185,7 +187,7 @@ def _forest(bench: Bench, ratios: list[tuple[str, dict[str, Any]]], folder: Path
     drawn = ratios[:MOST_ROWS]
     figure, axes = plt.subplots(figsize=(WIDTH, 0.24 * len(drawn) + 1.3), layout="constrained")
     for row, (_, one) in enumerate(drawn):
-        forest.mark(axes, row, one, "#0072b2")
+        forest.mark(axes, row, one, OTHER_STAGE)
         axes.annotate(
             shown(one),
             (1.01, row),
@@ -198,7 +200,7 @@ def _forest(bench: Bench, ratios: list[tuple[str, dict[str, Any]]], folder: Path
     axes.set_ylim(len(drawn) - 0.4, -0.6)
     axes.set_xlabel("ratio", fontsize=9)
     forest.finish(axes)
-    figure.legend(handles=forest.legend(), loc="outside lower center", ncols=3, frameon=False, fontsize=8.5)
+    forest.add_legend(figure)
     left = f" {len(ratios) - len(drawn)} more are in the table." if len(ratios) > len(drawn) else ""
     return save(figure, folder, f"bench-{bench.name}", bench.title, DRAWN + left, bench.file, 0)
 

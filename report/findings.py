@@ -17,7 +17,8 @@ from report.comparison import REFERENCE, Ratio, heading, number, tokens_verdict,
 
 # What the page's sentences are about; all metrics are in its tables.
 SPOKEN = (
-    "TTFT", "TPOT", "output throughput", "control plane of a turn", "control plane of a token", "CPU time a 1,000 tokens",
+    "TTFT", "TPOT", "output throughput", "control plane of a turn", "control plane of a token",
+    "CPU time a 1,000 tokens",
 )  # fmt: skip
 COUNTED = ("processes", "turns a 1,000 tokens", "messages a turn", "messages a 1,000 tokens", "collectives a turn",
            "context switches a 1,000 tokens")  # fmt: skip
@@ -26,6 +27,7 @@ SLEEP_AT_MOST = 0.02  # of a turn, where the constants have no sleep
 TP_AT_MOST = 0.05  # broadcast against peer: the same mechanism
 SPREAD_AT_MOST = 1.5  # slowest over fastest run of an arm
 ENOUGH_PAIRS = 6
+NO_DIFFERENCE = "no difference seen"
 
 
 @dataclass(frozen=True)
@@ -51,82 +53,74 @@ def single(ratio: Ratio) -> bool:
     return len(ratio.ratio["pairs"]) == 1
 
 
-def clause(ratio: Ratio, against: str) -> str:
+def says(ratio: Ratio, against: str) -> str:
     """What its interval allows to say, without where. `against`: possessive, as in "peer's"."""
+    median, interval = shown(ratio.ratio).split(" ", 1)
     if single(ratio):
-        return f"{ratio.ratio['median']:.2f} times {against} in the only pair, which says nothing of the next"
-    if ratio.remark == "no difference seen":
-        return "no difference seen"
-    text = f"{_times(ratio)} times {against}{_interval(ratio)}"
-    return f"unstable, {text}, the interval is wider than the effect" if ratio.remark else text
-
-
-def _times(ratio: Ratio) -> str:
-    return shown(ratio.ratio).split(" ")[0]
-
-
-def _interval(ratio: Ratio) -> str:
-    return " " + shown(ratio.ratio).split(" ", 1)[1]
+        return f"{median} times {against} in the only pair (so nothing follows)"
+    if ratio.remark == NO_DIFFERENCE:
+        return NO_DIFFERENCE
+    text = f"{median} times {against} {interval}"
+    return f"unstable, {text}," if ratio.remark else text
 
 
 # ---------------------------------------------------------------------- sentences
 
 
 def count_sentences(plan: Plan, runs: list[Run]) -> list[Sentences]:
-    """The counts of each shape and kind of constants, where they are not all 0."""
+    """The counts of the arms of a shape side by side, where they are not all 0."""
     found = []
     for name in COUNTED:
-        by_place: dict[tuple[str, str], list[str]] = defaultdict(list)
+        by_place: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
         for value in values(plan, runs, [metric_named(name)]):
-            by_place[value.arm.constants, value.arm.shape].append(f"{_who(plan, value.arm)} {number(value.median)}")
-        texts: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for (kind, shape), parts in by_place.items():
-            if any(not part.endswith(" 0") for part in parts):
-                texts[kind, ", ".join(parts)].append(shape)
-        lines = [f"{_kind(plan, kind)}{text} at {_list(shapes)}." for (kind, text), shapes in texts.items()]
+            by_place[value.arm.constants, value.arm.shape][_who(plan, value.arm)] = number(value.median)
+        by_line: dict[str, list[str]] = {}
+        for kind in dict.fromkeys(kind for kind, _ in by_place):
+            places: dict[tuple[str, str], list[str]] = defaultdict(list)
+            for (of_kind, shape), counts in by_place.items():
+                if of_kind == kind and set(counts.values()) != {"0"}:
+                    places[" / ".join(counts), " / ".join(counts.values())].append(shape)
+            for who in dict.fromkeys(who for who, _ in places):
+                parts = [f"{counts} at {_list(shapes)}" for (of, counts), shapes in places.items() if of == who]
+                by_line.setdefault(f"{who}: {'; '.join(parts)}.", []).append(kind)
+        lines = [_kinds(plan, kinds) + line for line, kinds in by_line.items()]
         if lines:
             found.append(Sentences(name, lines))
     return found
 
 
 def ratio_sentences(plan: Plan, ratios: list[Ratio]) -> list[Sentences]:
-    """Of stage pairs or era pairs: a sentence per metric and pair of names, where it holds in brackets."""
+    """Of stage pairs or of era pairs: for each metric a sentence for every two that are compared."""
     found = []
     for name in SPOKEN:
-        by_pair: dict[tuple[str, str, str], list[Ratio]] = defaultdict(list)
+        by_pair: dict[tuple[str, str, str, str], list[Ratio]] = defaultdict(list)
         for ratio in ratios:
             if ratio.metric.name == name:
                 by_pair[_names(plan, ratio)].append(ratio)
-        lines = []
-        for (above, against, between), group in by_pair.items():
-            says: dict[str, list[str]] = defaultdict(list)
-            for ratio in group:
-                says[clause(ratio, against)].append(ratio.above.shape)
-            clauses = []
-            for text, shapes in says.items():
-                if text == "no difference seen":
-                    text = f"no difference seen {between}"
-                else:
-                    text = f"{above} {text}"
-                clauses.append(f"{text} at {_list(shapes)}")
-            lines.append("; ".join(clauses) + ".")
+        lines = [_ratio_sentence(*names, group) for names, group in by_pair.items()]
         if lines:
             found.append(Sentences(name, lines))
     return found
 
 
-def _names(plan: Plan, ratio: Ratio) -> tuple[str, str, str]:
-    """(the one above, the possessive of the one below, "between both")."""
+def _ratio_sentence(kind: str, above: str, against: str, both: str, group: list[Ratio]) -> str:
+    places: dict[str, list[str]] = defaultdict(list)
+    for ratio in group:
+        places[says(ratio, against)].append(ratio.above.shape)
+    if list(places) == [NO_DIFFERENCE]:
+        return f"{kind}{both}: {NO_DIFFERENCE} at {_list(places[NO_DIFFERENCE])}."
+    # What was seen comes before what was not.
+    parts = sorted(places.items(), key=lambda part: (part[0] == NO_DIFFERENCE, part[0].startswith("unstable")))
+    return f"{kind}{above} " + "; ".join(f"{text} at {_list(shapes)}" for text, shapes in parts) + "."
+
+
+def _names(plan: Plan, ratio: Ratio) -> tuple[str, str, str, str]:
+    """(the constants if they are to be said, the one above, the possessive of the one below, both)."""
     above, below = ratio.above, ratio.below
     who = _who(plan, above)
     if above.stage == below.stage:
-        return f"{who} with era constants", "that of level ones", f"between {who} with era and level"
-    kind = _kind(plan, above.constants)
-    return (
-        f"{kind}{who}",
-        f"{_who(plan, below)}'s",
-        f"between {who} and {_who(plan, below)}" + (f" ({above.constants})" if kind else ""),
-    )
+        return "", f"{who} with era constants", "its level's", f"{who} with era and with level constants"
+    return _kinds(plan, [above.constants]), who, f"{_who(plan, below)}'s", f"{who} and {_who(plan, below)}"
 
 
 def _who(plan: Plan, arm: Arm) -> str:
@@ -134,8 +128,8 @@ def _who(plan: Plan, arm: Arm) -> str:
     return " ".join(word for word in words if word != arm.constants)
 
 
-def _kind(plan: Plan, kind: str) -> str:
-    return f"{kind}: " if len({arm.constants for arm in plan.arms}) > 1 else ""
+def _kinds(plan: Plan, kinds: list[str]) -> str:
+    return f"{_list(kinds)}: " if len({arm.constants for arm in plan.arms}) > 1 else ""
 
 
 def _list(words: list[str]) -> str:
@@ -154,7 +148,7 @@ def turn_against_token(plan: Plan, ratios: list[Ratio]) -> list[str]:
             continue
         if turn.ratio["low"] > 1 > token.ratio["high"]:
             lines.append(
-                f"{above.name}: its control plane costs {shown(turn.ratio)} times {_names(plan, turn)[1]} per turn, and"
+                f"{above.name}: its control plane costs {shown(turn.ratio)} times {_names(plan, turn)[2]} per turn, and"
                 f" {shown(token.ratio)} times per token: dearer by the turn, cheaper by the token."
             )
     return lines
@@ -185,8 +179,8 @@ def surprises(plan: Plan, runs: list[Run], over_reference: list[Ratio], over_lev
             _share_of_turn(plan, runs, "pacing_sleep", SLEEP_AT_MOST, ("level",)),
         ),
         Surprise(
-            f"An arm's slowest run by TPOT should be less than {SPREAD_AT_MOST:g} times its fastest: something else than "
-            "the stage was at work",
+            f"An arm's slowest run by TPOT should take less than {SPREAD_AT_MOST:g} times its fastest: something else "
+            "than the stage was at work",
             _spread(plan, runs),
         ),
     ]
@@ -198,8 +192,9 @@ def _tokens(runs: list[Run]) -> list[str]:
 
 
 def _tensor_parallel(ratios: list[Ratio]) -> list[str]:
+    against = f"{REFERENCE}'s"
     return [
-        f"{one.metric.name} of {one.above.name}: {_times(one)} times {REFERENCE}'s{_interval(one)}."
+        f"{one.metric.name} of {one.above.name}: {says(one, against)}."
         for one in ratios
         if one.metric.name in SPOKEN
         and one.above.stage == "broadcast"
@@ -217,7 +212,8 @@ def _faster(ratios: list[Ratio]) -> list[str]:
             continue
         better = one.ratio["high"] < 1 if one.metric.less_is_better else one.ratio["low"] > 1
         if better:
-            lines.append(f"{one.metric.name} of {one.above.name}: {_times(one)} times that of level{_interval(one)}.")
+            said = says(one, "its level's")
+            lines.append(f"{one.metric.name} of {one.above.name}: {said}.")
     return lines
 
 
@@ -263,8 +259,8 @@ def cautions(plan: Plan, runs: list[Run], null_test: bool) -> list[str]:
     elif fewest < ENOUGH_PAIRS:
         covered = 1 - 2.0 ** (1 - fewest)
         lines.append(
-            f"With {fewest} runs of an arm an interval reaches at most from the least to the largest pair, which holds the "
-            f"true median in {covered:.0%} of the cases, not in 95%: {ENOUGH_PAIRS} runs are the fewest that can."
+            f"With {fewest} runs of an arm an interval reaches at most from the least to the largest pair, which holds "
+            f"the true median in {covered:.0%} of the cases, not in 95%: {ENOUGH_PAIRS} runs are the fewest that can."
         )
     if len({arm.stage for arm in plan.arms}) > 1 and not any(arm.stage == REFERENCE for arm in plan.arms):
         lines.append(f"There is no arm of {REFERENCE}, so there are no ratios between stages.")
@@ -272,8 +268,8 @@ def cautions(plan: Plan, runs: list[Run], null_test: bool) -> list[str]:
     ranks = max(arm.tp_size * arm.dp_size for arm in plan.arms)
     if ranks + 2 > cores:
         lines.append(
-            f"Up to {ranks} ranks, main and a detokenizer share {cores} cores: where processes outnumber cores, times say "
-            "more about the cores than about the stage."
+            f"Up to {ranks} ranks, main and a detokenizer share {cores} cores: where processes outnumber cores, times "
+            "say more about the cores than about the stage."
         )
     if not null_test:
         lines.append(

@@ -18,27 +18,49 @@ TERMS = [
     ("output throughput", "first request of a round sent", "last token received", "tokens/s"),
     ("turn", "a rank's loop begins", "it begins again; waiting for work and sleeps left out", "us"),
     ("forward", "batch handed to the model", "the sampled ids are on the host", "us"),
-    ("control plane", "the turn of a replica's rank 0 less its forward", "per working turn, and over the output tokens; "
-     "with several replicas added up", "us"),
-    ("distribute", "a turn's input leaves rank 0 or the router", "every rank has it: encode, transport and wait for the "
-     "slowest, decode; with a router, what its calls last beyond what rank 0 does in them", "us"),
-    ("CPU time", "user and system time of all processes", "from the operating system, per working turn and per 1,000 "
-     "output tokens", "s, us"),
+    (
+        "control plane",
+        "the turn of a replica's rank 0 less its forward",
+        "per working turn and per output token; with several replicas added up. Where rpyc's router is a process of "
+        "its own, rank 0's wait for it counts, and so do the sleeps that an era's router makes in that time",
+        "us",
+    ),
+    (
+        "distribute",
+        "a turn's input leaves rank 0 or the router",
+        "every rank has it: encode, transport and wait for the slowest, decode; with a router, what its calls last "
+        "beyond what rank 0 does in them",
+        "us",
+    ),
+    (
+        "CPU time",
+        "user and system time of all processes, from the operating system",
+        "per working turn and per 1,000 output tokens, without what only simulating takes",
+        "s, us",
+    ),
     ("start", "the engine is made", "all its processes are ready", "s"),
-]  # fmt: skip
+]
 
 COUNTED = [
-    ("rank, TP T", "one of the T processes (or threads) over which a model is sharded"),
+    ("rank, TP T", "one of the T processes over which a model is sharded"),
     ("replica, DP D", "one of D engines with the whole model; requests are dealt out to them"),
     ("working turn", "one turn of a loop with a forward in it; era rpyc runs up to ten decode steps in one"),
-    ("level", "constants that make all stages alike but for the process model: one decode step a turn, no sleeps, bytes by "
-     "value, idle engines block"),
+    (
+        "level",
+        "constants that make all stages alike but for the process model: one decode step a turn, no sleeps, bytes by "
+        "value; an idle engine blocks",
+    ),
     ("era", "what each version had: sleeps, bursts of decode steps, encodings, busy loops"),
     ("messages", "rpyc calls, from a router to its ranks"),
-    ("bytes, pickles, copies", "what rank 0 broadcasts in a turn, as encoded; the pickles among it; whole copies made of it"),
-    ("collectives", "broadcasts among the ranks of a replica, sizes counted apart; each rank counts its own"),
-    ("95% interval", "of the median, by 10,000 bootstrap resamples of the runs (of a ratio: of the pairs of runs with the "
-     "same repeat)"),
+    (
+        "bytes, pickles, copies",
+        "what is broadcast in a turn, as encoded; the pickles in it; copies of the whole",
+    ),
+    ("collectives", "broadcasts among the ranks of a replica; each rank counts its own"),
+    (
+        "95% interval",
+        "of the median, by 10,000 bootstrap resamples of the runs (of a ratio: of the pairs of runs of one repeat)",
+    ),
     ("no difference seen", "the interval of the ratio holds 1"),
-    ("unstable", "the interval of the ratio is wider than its distance from 1"),
-]  # fmt: skip
+    ("unstable", "the interval of the ratio is wider than the ratio's distance from 1"),
+]

@@ -122,7 +122,7 @@ def find_benches(folder: Path, also: list[Path]) -> list[bench_files.Bench]:
     for path in also:
         bench = bench_files.read_bench(path, Path(os.path.relpath(path, folder)).as_posix())
         found[bench.name] = bench
-    place = {name: number for number, name in enumerate(bench_files.ORDER)}
+    place = {name: number for number, name in enumerate(bench_files.TITLES)}
     return sorted(found.values(), key=lambda bench: place.get(bench.name, len(place)))
 
 
@@ -181,31 +181,16 @@ def without_constants(plan: Plan, arm: Arm) -> str:
 def draw_forests(
     folder: Path, plan: Plan, over_reference: list[Ratio], over_level: list[Ratio], runs: int
 ) -> list[Picture]:
+    def row_of(one: Ratio) -> str:
+        return f"{one.above.shape}  {without_constants(plan, one.above)}"
+
     found = []
     for kind in dict.fromkeys(arm.constants for arm in plan.arms):
         of_kind = [one for one in over_reference if one.above.constants == kind]
-        found.append(
-            forest.draw(
-                folder,
-                f"ratios-{kind}",
-                f"Stages over {REFERENCE}, {kind} constants",
-                of_kind,
-                lambda one: f"{one.above.shape}  {without_constants(plan, one.above)}",
-                "tables/ratios-stages.csv",
-                runs,
-            )  # fmt: skip
-        )
-    found.append(
-        forest.draw(
-            folder,
-            "ratios-era-over-level",
-            "era over level",
-            over_level,
-            lambda one: f"{one.above.shape}  {without_constants(plan, one.above)}",
-            "tables/ratios-era.csv",
-            runs,
-        )  # fmt: skip
-    )
+        title = f"Stages over {REFERENCE}, {kind} constants"
+        found.append(forest.draw(folder, f"ratios-{kind}", title, of_kind, row_of, "tables/ratios-stages.csv", runs))
+    title = "Era over level constants"
+    found.append(forest.draw(folder, "ratios-era-over-level", title, over_level, row_of, "tables/ratios-era.csv", runs))
     return [picture for picture in found if picture]
 
 
@@ -245,22 +230,22 @@ def facts(plan: Plan, runs: list[Run]) -> list[tuple[str, str]]:
     env, work = plan.environment, plan.workload
     settings = ", ".join(f"{name} {value}" for name, value in plan.settings.items() if value is not None)
     sent = "all at once" if work.request_rate is None else f"{work.request_rate:g} a second, Poisson"
-    rows = [
+    return [
         ("arms", f"{len(plan.arms)}: {', '.join(dict.fromkeys(arm.stage for arm in plan.arms))}; constants "
                  f"{', '.join(dict.fromkeys(arm.constants for arm in plan.arms))}; "
                  f"{', '.join(dict.fromkeys(arm.shape for arm in plan.arms))}"),
-        ("workload", f"{work.rounds} x {work.num_prompts} requests of {work.input_len} random token ids, {work.output_len} "
-                     f"tokens out of each, greedy, {sent}, on an empty cache"),
+        ("workload", f"{work.rounds} x {work.num_prompts} requests of {work.input_len} random token ids, "
+                     f"{work.output_len} tokens out of each, greedy, {sent}, on an empty cache"),
         ("engine", settings),
         ("device", device_text(env)),
         ("machine", machine(plan)),
-        ("versions", f"Python {env.get('python', '?')}, " + ", ".join(f"{k} {v}" for k, v in env.get("versions", {}).items())),
+        ("versions", ", ".join(
+            f"{name} {version}" for name, version in {"Python": env.get("python"), **env.get("versions", {})}.items())),
         ("commit", str(env.get("git_commit") or "not from a checkout")),
         ("command", str(env.get("command", "?"))),
         ("measured", f"{min(run.began for run in runs)} to {max(run.began for run in runs)}"),
         ("output tokens", tokens_verdict(runs)),
     ]  # fmt: skip
-    return rows
 
 
 def machine(plan: Plan) -> str:
@@ -278,8 +263,8 @@ def device_text(environment: dict[str, Any]) -> str:
         return str(environment.get("device", "?"))
     model = profile.get("model", {}).get("name", "?")
     return (
-        f"{environment.get('device')}: no model runs; a forward takes as long as profile {profile.get('name')} predicts "
-        f"({model} on {profile.get('device')}), and leaves the cores free"
+        f"{environment.get('device')}: no model runs; a forward takes as long as profile {profile.get('name')} "
+        f"predicts ({model} on {profile.get('device')}), and leaves the cores free"
     )
 
 

@@ -16,14 +16,14 @@ ROLES = {
     "main": ("#1f4e79", ""),
     "detokenizer": ("#66a61e", "////"),
     "router, dispatcher": ("#d55e00", ""),
-    "rank 0": ("#e69f00", "...."),
+    "rank 0": ("#e69f00", "xxx"),
     "other ranks": ("#f7d9a0", "\\\\\\\\"),
 }
 CAPTION = (
     "CPU time of all processes (user and system, all threads) for 1,000 output tokens, mean of the runs. main is the "
     "caller's process with the tokenizer; rank 0 leads a replica, and holds the router where rpyc has none of its own "
-    "(TP 1, DP 1) and the controller of broadcast. Ranks, and where there are several replicas their rank 0s, are added "
-    "up. What only simulating takes is left out."
+    "(TP 1, DP 1) and the controller of broadcast. The other ranks are added up, and with several replicas their rank "
+    "0s too. What only simulating takes is left out."
 )
 RANK = re.compile(r"TP(\d+)$")
 

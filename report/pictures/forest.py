@@ -9,17 +9,20 @@ from typing import Any
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 
 from experiments.bench.compare import remark
 from report.comparison import Ratio
-from report.pictures.style import WIDTH, Picture, plain, save, stage_style
+from report.pictures.style import WIDTH, Picture, StageStyle, plain, save, stage_style
 
 METRICS = ("TTFT", "TPOT", "control plane of a turn", "control plane of a token", "CPU time a 1,000 tokens")
+ROOM = 0.2  # of an axis, between two ticks
 CAPTION = (
-    "{what}: the median of the ratios pair by pair, and its 95% interval. Left of the line at 1 is less, right of it more. "
-    "Filled: a difference. Hollow: no difference seen, the interval holds 1. Crossed: unstable, the interval is wider than "
-    "the effect{single}. The scales are logarithmic and each panel's own."
+    "{what}: the median of the ratios pair by pair, and its 95% interval. Left of the line at 1 is less, right of it "
+    "more. Filled: a difference. Hollow: no difference seen, the interval holds 1. Crossed: unstable, the interval is "
+    "wider than the effect{single}. The scales are logarithmic and each panel's own."
 )
 
 
@@ -36,23 +39,24 @@ def draw(
     )
     for axes, metric in zip(grid[0], shown, strict=True):
         for one in (one for one in ratios if one.metric.name == metric):
-            mark(axes, rows.index(row_of(one)), one.ratio, stage_style(one.above.stage).colour)
+            mark(axes, rows.index(row_of(one)), one.ratio, stage_style(one.above.stage))
         axes.set_title(_two_lines(metric), loc="left", fontsize=9, fontweight="bold")
         finish(axes)
+        axes.set_xlabel("ratio", fontsize=8.5)
     grid[0, 0].set_yticks(range(len(rows)), rows)
     grid[0, 0].set_ylim(len(rows) - 0.4, -0.6)
-    figure.supxlabel("ratio", fontsize=9)
-    figure.legend(handles=legend(), loc="outside lower center", ncols=3, frameon=False, fontsize=8.5)
+    add_legend(figure)
     single = "; a pair alone has no interval" if any(len(one.ratio["pairs"]) == 1 for one in ratios) else ""
     return save(figure, folder, name, what, CAPTION.format(what=what, single=single), source, runs)
 
 
-def mark(axes: Axes, row: int, ratio: dict[str, Any], colour: str) -> None:
+def mark(axes: Axes, row: int, ratio: dict[str, Any], style: StageStyle) -> None:
     """One ratio as a point and its interval."""
     word = remark(ratio) if len(ratio["pairs"]) > 1 else "unstable"
-    face = colour if not word else "white"
+    colour = style.colour
+    face = "white" if word else colour
     axes.plot([ratio["low"], ratio["high"]], [row, row], color=colour, linewidth=1.8, alpha=0.65, zorder=2)
-    axes.plot(ratio["median"], row, "o", color=colour, markerfacecolor=face, markersize=6, zorder=3)
+    axes.plot(ratio["median"], row, style.marker, color=colour, markerfacecolor=face, markersize=6, zorder=3)
     if word.startswith("unstable"):
         axes.plot(ratio["median"], row, "x", color=colour, markersize=4, zorder=4)
 
@@ -73,30 +77,28 @@ def finish(axes: Axes) -> None:
 
 
 def ticks_between(low: float, high: float) -> list[float]:
-    """1, and at most two on either side of it."""
-    steps = [round(base * 10.0**power, 6) for power in range(-4, 6) for base in (1, 2, 5)] + [0.8, 1.25, 1.5]
-    below = [tick for tick in sorted(steps) if low <= tick <= 0.85]
-    above = [tick for tick in sorted(steps) if 1.2 <= tick <= high]
-    return [*_ends(below[::-1])[::-1], 1, *_ends(above)]
+    """1, and on either side of it the outermost round number, where it does not stand too near."""
+    steps = sorted([round(base * 10.0**power, 6) for power in range(-4, 6) for base in (1, 2, 5)] + [0.8, 1.25, 1.5, 3])
+    room = ROOM * np.log(high / low)
+    ticks = [1.0]
+    below = [tick for tick in steps if low <= tick < 1 and -np.log(tick) > room]
+    above = [tick for tick in steps if 1 < tick <= high and np.log(tick) > room]
+    for side in (below, above[::-1]):
+        ticks += side[:1]
+        between = [tick for tick in side[1:] if all(abs(np.log(tick / other)) > room for other in ticks)]
+        ticks += between[len(between) // 2 : len(between) // 2 + 1]
+    return sorted(ticks)
 
 
-def _ends(ticks: list[float]) -> list[float]:
-    """The outermost, and one half way to it on a logarithmic scale if there is room."""
-    if not ticks:
-        return []
-    last = ticks[-1]
-    middle = min(ticks, key=lambda tick: abs(np.log(tick) - np.log(last) / 2))
-    far = abs(np.log(last)) > np.log(3.5)
-    return [middle, last] if far and middle != last else [last]
-
-
-def legend() -> list[Line2D]:
-    look = {"color": "#444444", "linestyle": "-", "linewidth": 1.8, "marker": "o", "markersize": 6}
-    return [
-        Line2D([], [], **look, label="a difference"),
-        Line2D([], [], **look, markerfacecolor="white", label="no difference seen"),
-        Line2D([], [], **(look | {"marker": "$\u2297$", "markersize": 8}), label="unstable"),
-    ]
+def add_legend(figure: Figure) -> None:
+    look = {"color": "#444444", "marker": "o", "markersize": 6, "linewidth": 1.8}
+    hollow = Line2D([], [], **look, markerfacecolor="white")
+    cross = Line2D([], [], color="#444444", marker="x", markersize=4, linestyle="")
+    figure.legend(
+        [Line2D([], [], **look), hollow, (hollow, cross)],
+        ["a difference", "no difference seen", "unstable: the interval is wider than the effect"],
+        handler_map={tuple: HandlerTuple(ndivide=1)}, loc="outside lower center", ncols=3, frameon=False, fontsize=8.5,
+    )  # fmt: skip
 
 
 def _two_lines(title: str) -> str:

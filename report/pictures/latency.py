@@ -11,13 +11,16 @@ from matplotlib.axes import Axes
 from experiments.compare.records import RUNS, Arm, Run
 from report.pictures.style import WIDTH, Picture, plain, save, slug, stage_style
 
-COLUMNS = (("TTFT", "ttft_us"), ("TPOT", "tpot_us"), ("ITL", "itl_us"), ("gap between chunks", "gap_us"))
-LOG_FROM = 30  # times between the panel's 1st and 99th percentile
+COLUMNS = {"TTFT": "ttft_us", "TPOT": "tpot_us", "ITL": "itl_us", "gap between chunks": "gap_us"}
+LOG_FROM = 30  # times between the ends of a panel
+LEAST_MS = 0.001  # samples are whole microseconds
+MOST_POINTS = 400  # of a line
 CAPTION = (
-    "Latencies with {kind} constants, all runs together: the height of a line at a time is the share of samples that took "
-    "at most that long, so a line further left is faster, and a flat end is a slow tail. Panels hold what lies between "
-    "0.2 and 99.8% of the samples; each has an axis of its own, some of them logarithmic. A token that comes together with the one before it "
-    "has no ITL of its own: where tokens come in bursts, the gap between chunks is what a reader waits."
+    "Latencies with {kind} constants, all runs together: the height of a line at a time is the share of samples that "
+    "took at most that long. A line further left is faster; a flat end is a slow tail. Panels hold what lies between "
+    "0.2 and 99.8% of the samples; each has an axis of its own, some of them logarithmic. Where tokens come in "
+    "bursts, a token that comes with the one before it took no time, and the gap between chunks is what a reader "
+    "waits. Where every chunk brings one token, ITL is that gap, and is not drawn again."
 )
 
 
@@ -27,15 +30,18 @@ def draw(folder: Path, runs: list[Run], arms: list[Arm], names: dict[Arm, str], 
     if not here:
         return None
     shapes = list(dict.fromkeys(arm.shape for arm in here))
+    columns = dict(COLUMNS)
+    if all(run.itl_us == run.gap_us for run in runs if run.arm in here):  # every chunk brought one token
+        del columns["ITL"]
     figure, grid = plt.subplots(
-        len(shapes), len(COLUMNS), figsize=(WIDTH, 2.1 * len(shapes) + 0.6), squeeze=False, layout="constrained"
+        len(shapes), len(columns), figsize=(WIDTH, 2.1 * len(shapes) + 0.6), squeeze=False, layout="constrained"
     )
     lines = {}
     for row, shape in zip(grid, shapes, strict=True):
-        for axes, (title, field) in zip(row, COLUMNS, strict=True):
+        for axes, (title, field) in zip(row, columns.items(), strict=True):
             lines |= _panel(axes, runs, [arm for arm in here if arm.shape == shape], names, field)
-            axes.set_title(f"{shape}: {title}" if title != COLUMNS[3][0] else f"{shape}: chunk gap", loc="left",
-                           fontsize=9, fontweight="bold")  # fmt: skip
+            short = title.replace("gap between chunks", "chunk gap")
+            axes.set_title(f"{shape}: {short}", loc="left", fontsize=9, fontweight="bold")
             axes.set_xlabel(f"{title}, ms", fontsize=8.5)
         row[0].set_ylabel("share of samples", fontsize=8.5)
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=6, frameon=False, fontsize=9,
@@ -57,11 +63,14 @@ def _panel(axes: Axes, runs: list[Run], arms: list[Arm], names: dict[Arm, str], 
         if len(samples):
             style = stage_style(arm.stage)
             heights = np.arange(1, len(samples) + 1) / len(samples)
+            if len(samples) > MOST_POINTS:
+                places = np.linspace(0, len(samples) - 1, MOST_POINTS).round().astype(int)
+                samples, heights = samples[places], heights[places]
             lines[names[arm]] = axes.step(
                 samples, heights, where="post", color=style.colour, linestyle=style.line, linewidth=1.6
             )[0]
     low, high = np.percentile(everything, (0.2, 99.8))
-    if low > 0 and high > LOG_FROM * low:
+    if high > LOG_FROM * low:
         axes.set_xscale("log")
         axes.set_xlim(low / 1.15, high * 1.15)
         axes.xaxis.set_major_formatter("{x:g}")
@@ -77,4 +86,5 @@ def _panel(axes: Axes, runs: list[Run], arms: list[Arm], names: dict[Arm, str], 
 
 def _pooled(runs: list[Run], arm: Arm, field: str) -> np.ndarray:
     """ms, sorted."""
-    return np.sort(np.asarray([us for run in runs if run.arm == arm for us in getattr(run, field)], float)) / 1000
+    us = [us for run in runs if run.arm == arm for us in getattr(run, field)]
+    return np.maximum(np.sort(np.asarray(us, float)) / 1000, LEAST_MS)

@@ -15,9 +15,9 @@ from report.pictures.style import WIDTH, Picture, save, slug, stage_style
 ROW_IN = 0.3
 BOX_END, ROLE, THREADS, SOCKETS = 37.5, 39.5, 61.5, 87
 CAPTION = (
-    "Processes of {where}, one run of each stage. A box is a process, drawn under the one that started it. main is the "
-    "caller's own process. Threads are counted by whose they are: ZMQ's and gloo's run beside Python. Sockets are those "
-    "open at the end of the run."
+    "Processes of {where}, one run of each stage. A box is a process, drawn under the one that started it; main is "
+    "the caller's own. Threads are counted by whose they are: those of ZMQ and gloo run beside Python's. Sockets are "
+    "those open at the end of the run."
 )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator
 
 from experiments.compare.records import Arm
 from report.comparison import Value
@@ -14,9 +15,9 @@ from report.pictures.style import WIDTH, Picture, plain, save, stage_style
 
 METRICS = ("control plane of a turn", "control plane of a token", "CPU time a 1,000 tokens", "TPOT")
 CAPTION = (
-    "Cost against the number of ranks of a replica (T) and of replicas (D): medians, the bars are their 95% intervals. "
-    "Lines join the points with equal D. Filled: level constants; hollow: era. The scales are logarithmic; points of one "
-    "T and D are set side by side so that they can be told apart. Lower is cheaper."
+    "Cost against the number of ranks of a replica (T) and of replicas (D): medians, the bars are their 95% "
+    "intervals. Lines join the points with equal D. Filled: level constants; hollow: era. The scales are logarithmic; "
+    "what has one T and D is set side by side so that it can be told apart. Lower is cheaper."
 )
 
 
@@ -35,7 +36,7 @@ def draw(folder: Path, values: list[Value], names: dict[Arm, str], source: str, 
     for axes, (metric, found) in zip(grid.flat, drawn.items(), strict=False):
         lines |= _panel(axes, found, names, places)
         axes.set_title(metric, loc="left", fontsize=10, fontweight="bold")
-        axes.set_ylabel(found[0].metric.unit, fontsize=9)
+        axes.set_ylabel(found[0].metric.unit.replace("us", "µs"), fontsize=9)
     for axes in list(grid.flat)[len(drawn) :]:
         axes.axis("off")
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=6, frameon=False, fontsize=9,
@@ -77,6 +78,8 @@ def _panel(axes: Axes, values: list[Value], names: dict[Arm, str], places: dict)
             )  # fmt: skip
             bars.lines[0].set_zorder(3)
     axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(plt.NullFormatter())
     axes.set_xticks(list(places.values()), [f"T {tp}\nD {dp}" for dp, tp in places])

@@ -1,5 +1,5 @@
-"""What all pictures share: a colour, hatch, line and marker for each stage and each part of a turn, and how they are
-written. Two stages differ in more than colour, so that they can be told apart in grey."""
+"""What all pictures share: how stages and the parts of a turn look, and how a picture is written. Two of them differ in
+more than colour (line, marker, hatch), so that they can be told apart in grey."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from matplotlib.patches import Patch  # noqa: E402
 
 from common.tracing import DISTRIBUTE  # noqa: E402
 
+matplotlib.rcParams["figure.constrained_layout.h_pad"] = 0.09  # inches
 FOLDER = "pictures"
 WIDTH = 9.6  # inches
 PNG_DPI = 110
@@ -27,21 +28,20 @@ class StageStyle:
     colour: str
     marker: str
     line: str
-    hatch: str
 
 
 STAGES = {
-    "rpyc": StageStyle("#d55e00", "o", "-.", "///"),
-    "broadcast": StageStyle("#0072b2", "s", "--", "..."),
-    "peer": StageStyle("#009e73", "^", "-", ""),
+    "rpyc": StageStyle("#d55e00", "o", "-."),
+    "broadcast": StageStyle("#0072b2", "s", "--"),
+    "peer": StageStyle("#009e73", "^", "-"),
 }
-OTHER_STAGE = StageStyle("#666666", "D", ":", "xxx")
+OTHER_STAGE = StageStyle("#666666", "D", ":")
 
 # (colour, hatch) of a part; the forward is grey, since it is not what is compared.
 PARTS = {
     "recv_requests": ("#56b4e9", "----"),
     "distribute": ("#e69f00", ""),
-    "wait_for_router": ("#fff7e6", "...."),
+    "wait_for_router": ("#fff7e6", "\\\\"),
     "process_input_requests": ("#f0e442", ""),
     "get_next_batch_to_run": ("#8c6bb1", "////"),
     "prepare": ("#b5b5b5", "\\\\\\\\"),

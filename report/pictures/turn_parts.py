@@ -14,12 +14,12 @@ from experiments.compare.records import RUNS, Arm, Run, Turns
 from report.pictures.style import PARTS, WIDTH, Picture, group_of, part_patches, plain, save, slug
 
 CAPTION = (
-    "Where the wall time of a working turn goes at {shape}, on average over the turns of all runs: left per turn, right "
-    "the same per output token. The axes are each panel's own. rank 0 is the rank that leads a replica; a router (only "
-    "where rpyc has one of its own) runs beside it, so its bar is not added to rank 0's: most of it is the time that its "
-    "calls last (distribute). wait_for_router is rank 0's time between two calls; pacing_sleep is where the version's "
-    "sleeps stand. Waiting for work (idle) is left out. With several replicas their turns are averaged, and per token "
-    "added up."
+    "Where the wall time of a working turn goes at {shape}, on average over the turns of all runs: left per turn, "
+    "right per output token. Each panel has an axis of its own. rank 0 is the rank that leads a replica. A router "
+    "(where rpyc has one of its own) runs beside it, so its bar is not to be added to rank 0's: most of it is the "
+    "time that its calls last (distribute). wait_for_router is rank 0's time between two calls; pacing_sleep is where "
+    "a version's sleeps stand. Waiting for work (idle) is left out. Of several replicas the turns are averaged, and "
+    "per token added up."
 )
 
 
