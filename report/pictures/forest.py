@@ -20,9 +20,9 @@ from report.pictures.style import WIDTH, Picture, StageStyle, plain, save, stage
 METRICS = ("TTFT", "TPOT", "control plane of a turn", "control plane of a token", "CPU time a 1,000 tokens")
 ROOM = 0.2  # of an axis, between two ticks
 CAPTION = (
-    "{what}: the median of the ratios pair by pair, and its 95% interval. Left of the line at 1 is less, right of it "
-    "more. Filled: a difference. Hollow: no difference seen, the interval holds 1. Crossed: unstable, the interval is "
-    "wider than the effect{single}. The scales are logarithmic and each panel's own."
+    "The median of the ratios pair by pair, and its 95% interval. Left of the line at 1 is less, right of it more. "
+    "Filled: a difference. Hollow: no difference seen, the interval holds 1. Crossed: unstable, the interval is wider "
+    "than the effect{single}. The scales are logarithmic and each panel's own."
 )
 
 
@@ -37,6 +37,7 @@ def draw(
     figure, grid = plt.subplots(
         1, len(shown), figsize=(WIDTH, 0.27 * len(rows) + 1.45), squeeze=False, sharey=True, layout="constrained"
     )
+    figure.get_layout_engine().set(w_pad=0.09)
     for axes, metric in zip(grid[0], shown, strict=True):
         for one in (one for one in ratios if one.metric.name == metric):
             mark(axes, rows.index(row_of(one)), one.ratio, stage_style(one.above.stage))
@@ -47,7 +48,7 @@ def draw(
     grid[0, 0].set_ylim(len(rows) - 0.4, -0.6)
     add_legend(figure)
     single = "; a pair alone has no interval" if any(len(one.ratio["pairs"]) == 1 for one in ratios) else ""
-    return save(figure, folder, name, what, CAPTION.format(what=what, single=single), source, runs)
+    return save(figure, folder, name, what, CAPTION.format(single=single), source, runs)
 
 
 def mark(axes: Axes, row: int, ratio: dict[str, Any], style: StageStyle) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import NullFormatter
 
 from experiments.compare.records import Arm
 from report.comparison import Value
-from report.pictures.style import WIDTH, Picture, plain, save, stage_style
+from report.pictures.style import WIDTH, Picture, log_ticks, plain, save, stage_style
 
 METRICS = ("control plane of a turn", "control plane of a token", "CPU time a 1,000 tokens", "TPOT")
 CAPTION = (
@@ -78,10 +78,9 @@ def _panel(axes: Axes, values: list[Value], names: dict[Arm, str], places: dict)
             )  # fmt: skip
             bars.lines[0].set_zorder(3)
     axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(plt.NullFormatter())
+    ticks = log_ticks(*axes.get_ylim())
+    axes.set_yticks(ticks, [f"{tick:,.6g}" for tick in ticks])
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks(list(places.values()), [f"T {tp}\nD {dp}" for dp, tp in places])
     edges = list(places.values())
     axes.set_xlim(edges[0] - 0.6, edges[-1] + 0.6)

@@ -118,5 +118,14 @@ def inline(svg: str, name: str) -> str:
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers between the two, about four of them."""
+    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+        ticks = [step * 10.0**power for power in range(-9, 10) for step in steps if low <= step * 10.0**power <= high]
+        if len(ticks) >= 3:
+            break
+    return ticks[:: 1 + len(ticks) // 7]
+
+
 def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
