@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 from matplotlib import pyplot as plt
 
 from experiments.bench.compare import remark, shown
 from report.comparison import number
-from report.pictures import forest
+from report.pictures import forest, null
 from report.pictures.style import FOLDER, OTHER_STAGE, WIDTH, Picture, inline, save
 from report.table_files import TableFile, simple_table
 
@@ -53,8 +52,6 @@ TITLES = {
 }
 MOST_ROWS = 80
 MOST_COLUMNS = 10
-# Rule of the A/A test: so many of at least 60 intervals hold 1.
-NULL_HOLD = (0.85, 0.99)
 DRAWN = (
     "Each row is a ratio of two arms that were measured in turn, with its 95% interval, on a logarithmic scale. "
     "Filled: a difference. Hollow: no difference seen, the interval holds 1. Crossed: the interval is wider than the "
@@ -106,13 +103,15 @@ def fill(bench: Bench, folder: Path) -> None:
     plot = f"experiments.bench.{bench.name}_plot"
     if importlib.util.find_spec(plot):
         bench.pictures = _drawn_by(importlib.import_module(plot), bench, folder)
+    elif bench.name == "null":
+        bench.pictures = [null.draw(folder, bench.result, bench.file)]
     elif ratios:
         bench.pictures = [_forest(bench, ratios, folder)]
     if ratios:
         rows = [[label, shown(one), str(len(one["pairs"])), remark(one)] for label, one in ratios]
         columns = ["ratio of", "median [95% interval]", "pairs", "remark"]
         bench.tables.append(simple_table(f"{bench.name}-ratios", f"{bench.title}: ratios", columns, rows, 0))
-    if not importlib.util.find_spec(plot):
+    if bench.name != "null" and not importlib.util.find_spec(plot):
         bench.tables += list(_records(bench))
     for table in bench.tables:
         table.write(folder)
@@ -140,7 +139,7 @@ def ratios_in(value: Any, label: tuple[str, ...] = ()) -> Iterator[tuple[str, di
 
 def _tells(key: str, value: Any) -> bool:
     """Whether a field says which row it is, and not what came out."""
-    short = isinstance(value, str) and len(value) <= 30
+    short = isinstance(value, str) and len(value) <= 50
     return key not in ("verdict", "unit") and (short or (isinstance(value, int) and not isinstance(value, bool)))
 
 
@@ -150,13 +149,11 @@ def _word(key: str, value: Any) -> str:
 
 def _says(bench: Bench, ratios: list[tuple[str, dict[str, Any]]]) -> list[str]:
     lines = []
-    if bench.name == "null" and ratios:
-        hold = float(np.mean([one["low"] <= 1 <= one["high"] for _, one in ratios]))
-        width = float(np.median([(one["high"] - one["low"]) / 2 for _, one in ratios]))
-        sound = "as it should be" if NULL_HOLD[0] <= hold <= NULL_HOLD[1] else "which is outside of"
+    if bench.name == "null":
+        share, width, most = (bench.result[n] for n in ("share_that_holds_1", "median_half_width", "most_half_width"))
         lines.append(
-            f"Of {len(ratios)} intervals between arms that are alike {hold:.0%} hold 1, {sound} "
-            f"({NULL_HOLD[0]:.0%} to {NULL_HOLD[1]:.0%}); their median half-width is {width:.1%}."
+            f"Of {len(ratios)} intervals between arms that are alike {share:.0%} hold 1 (85 to 99% is right); their "
+            f"median half-width is {width:.1%} (at most {most:.0%})."
         )
     if "holds" in bench.result:
         lines.append(f"The bench's own bounds {'hold' if bench.result['holds'] else 'do not all hold'}.")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.bench.compare import shown
-from experiments.compare.metrics import COUNTS, TIMES, WAITS, Metric, leaders
+from experiments.compare.measure import WAITS
+from experiments.compare.metrics import COUNTS, TIMES, Metric, leaders
 from experiments.compare.records import Arm, Plan, Run
 from report.comparison import REFERENCE, Ratio, heading, number, tokens_verdict, values
 

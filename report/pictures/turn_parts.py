@@ -14,7 +14,7 @@ from experiments.compare.records import RUNS, Arm, Run, Turns
 from report.pictures.style import PARTS, WIDTH, Picture, group_of, part_patches, plain, save, slug
 
 CAPTION = (
-    "Where the wall time of a working turn goes at {shape}, on average over the turns of all runs: left per turn, "
+    "Where the wall time of a working turn goes at {shape}, the mean of all turns of all runs: left per turn, "
     "right per output token. Each panel has an axis of its own. rank 0 is the rank that leads a replica. A router "
     "(where rpyc has one of its own) runs beside it, so its bar is not to be added to rank 0's: most of it is the "
     "time that its calls last (distribute). wait_for_router is rank 0's time between two calls; pacing_sleep is where "
