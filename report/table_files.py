@@ -60,7 +60,7 @@ class TableFile:
         (folder / FOLDER / f"{self.name}.md").write_text(self.markdown(), encoding="utf-8")
 
     def markdown(self) -> str:
-        parts = [f"# {self.title}", f"Of {self.runs} runs; value by value in `{self.name}.csv`."]
+        parts = [f"# {self.title}", f"{self.runs} runs; " * bool(self.runs) + f"value by value in `{self.name}.csv`."]
         for group in self.groups:
             head = ["", *group.columns]
             lines = [head, ["---", *["---:"] * len(group.columns)]]
