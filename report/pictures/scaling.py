@@ -23,7 +23,7 @@ CAPTION = (
 
 def draw(folder: Path, values: list[Value], names: dict[Arm, str], source: str, runs: int) -> Picture | None:
     """`values`: those of METRICS among them. `names`: with the constants."""
-    by_metric = {metric: [value for value in values if value.metric.name == metric] for metric in METRICS}
+    by_metric = {metric: [v for v in values if v.metric.name == metric and v.low > 0] for metric in METRICS}
     drawn = {metric: found for metric, found in by_metric.items() if found}
     if not drawn:
         return None
