@@ -270,7 +270,8 @@ def device_text(environment: dict[str, Any]) -> str:
 
 def repeats_text(plan: Plan, runs: list[Run]) -> str:
     counts = sorted({sum(run.arm == arm for run in runs) for arm in plan.arms})
-    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    text = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{text} run" if counts == [1] else f"{text} runs"
 
 
 def loads_text(runs: list[Run]) -> str:

@@ -100,7 +100,7 @@ def test_it_says_what_is_there(page):
     assert "level: rpyc 0.72 times peer's [0.71, 0.72] at TP 2 DP 1." in text
     assert "Of 1 intervals between arms that are alike 100% hold 1" in text
     assert "It is so, see there ." in text
-    assert "3 runs of each" in text
+    assert "3 runs of each arm" in text
     assert "15 runs" in text
 
 
