@@ -42,6 +42,7 @@ PARTS = {
     "recv_requests": ("#56b4e9", "----"),
     "distribute": ("#e69f00", ""),
     "wait_for_router": ("#fff7e6", "\\\\"),
+    "wait_for_forward": ("#f4f4f4", "////"),
     "process_input_requests": ("#f0e442", ""),
     "get_next_batch_to_run": ("#8c6bb1", "////"),
     "prepare": ("#b5b5b5", "\\\\\\\\"),

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from common import tracing
 from evolution.cli import main
 from experiments.bench.compare import pairwise_ratio
 from experiments.compare.records import PLAN, RUNS
 from report.page import write_report
+from report.pictures import style
 from tests.helpers import comparison
 from tests.helpers.comparison import arm
 from tests.helpers.html import Reader, broken_links
@@ -143,6 +145,10 @@ def test_files_of_benches_may_lie_elsewhere(tmp_path):
     assert reader.faults == broken_links(page, reader) == []
     assert "../overhead.json" in reader.links
     assert "The bench's own bounds hold." in reader.text
+
+
+def test_every_part_of_a_turn_has_a_look():
+    assert set(style.PARTS) == {style.group_of(part) for part in tracing.PARTS} - {"idle"}
 
 
 @pytest.mark.parametrize(
