@@ -23,7 +23,7 @@ CUT = """[...document.querySelectorAll('main *, header *')]
 # A box that scrolls must hold all of its picture.
 OUT_OF_BOX = """[...document.querySelectorAll('.scroll')]
     .filter(box => [...box.querySelectorAll('svg, img, table')]
-        .some(one => one.getBoundingClientRect().width > box.scrollWidth))
+        .some(one => one.getBoundingClientRect().width > box.scrollWidth + 1))
     .map(box => box.getAttribute('aria-label'))"""
 EMPTY = """[...document.querySelectorAll('img, .picture svg')]
     .filter(one => (one.tagName === 'IMG' ? one.naturalWidth : one.viewBox.baseVal.width) === 0
