@@ -1,4 +1,4 @@
-"""The command line: `python -m evolution run | trace | compare | processes | bench | history | model`."""
+"""The command line: `python -m evolution run | trace | compare | report | processes | bench | history | model`."""
 
 from __future__ import annotations
 
@@ -57,6 +57,10 @@ def main(argv: list[str] | None = None) -> NoReturn:
     compare = commands.add_parser("compare", help="run stages side by side, in turn, and say what differs")
     add_compare_args(compare)
 
+    report = commands.add_parser("report", help="make the page, the pictures and the tables of a comparison")
+    report.add_argument("dir", metavar="DIR", help="the folder that `compare` wrote; the page is DIR/index.html")
+    report.add_argument("--also", nargs="+", default=[], metavar="FILE", help="results of benches that lie elsewhere")
+
     processes = commands.add_parser("processes", help="the process tree that a stage would start")
     add_engine_args(processes)
 
@@ -100,6 +104,10 @@ def _dispatch(namespace: argparse.Namespace) -> int:
         from evolution.compare_command import compare_command
 
         return compare_command(namespace)
+    if namespace.command == "report":
+        from evolution.report_command import report_command
+
+        return report_command(namespace)
     if namespace.command == "processes":
         from evolution.processes_command import processes_command
 

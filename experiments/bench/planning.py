@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.out:
         from experiments.bench.planning_plot import draw
 
-        result["pictures"] = draw(series, Path(options.out))
+        result["pictures"] = draw(result, Path(options.out))
     return result
 
 

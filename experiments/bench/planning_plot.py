@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -53,8 +54,9 @@ plan     choose the rows of a decode step
 commit   take the new tokens in"""
 
 
-def draw(series: list[Series], folder: Path) -> list[str]:
+def draw(result: dict[str, Any], folder: Path) -> list[str]:
     """Write planning.png and planning.svg; returns their paths."""
+    series = [Series(**one) for one in result["series"]]
     figure, grid = plt.subplots(2, 3, figsize=(15, 9), layout="constrained")
     for axes, (kind, axis, title, label) in zip(grid.flat, PANELS, strict=False):
         curves = [one for one in series if (one.kind, one.axis) == (kind, axis)]

@@ -37,7 +37,7 @@ def test_every_point_of_every_curve_is_measured_once_a_repeat(tmp_path):
     slopes = [slope for one in series for slope in planning.growth(one)]
     assert {slope["part"] for slope in slopes} == set.union(*PARTS.values())
     planning.show({"slopes": slopes, "series": [vars(one) for one in series], "holds": True})
-    for path in draw(series, tmp_path / "new"):
+    for path in draw({"series": [vars(one) for one in series]}, tmp_path / "new"):
         assert (tmp_path / "new" / path).stat().st_size > 1000
 
 
