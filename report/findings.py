@@ -24,7 +24,6 @@ SPOKEN = (
 COUNTED = ("processes", "turns a 1,000 tokens", "messages a turn", "messages a 1,000 tokens", "collectives a turn",
            "context switches a 1,000 tokens")  # fmt: skip
 OTHER_AT_MOST = 0.05  # of a turn
-SLEEP_AT_MOST = 0.02  # of a turn, where the constants have no sleep
 TP_AT_MOST = 0.05  # broadcast against peer: the same mechanism
 SPREAD_AT_MOST = 1.5  # slowest over fastest run of an arm
 ENOUGH_PAIRS = 6
@@ -173,11 +172,6 @@ def surprises(plan: Plan, runs: list[Run], over_reference: list[Ratio], over_lev
         Surprise(
             f"What no part of a turn claims (other) should stay below {OTHER_AT_MOST:.0%} of rank 0's turn",
             _share_of_turn(plan, runs, "other", OTHER_AT_MOST, ("level", "era")),
-        ),
-        Surprise(
-            "With level constants there are no pacing sleeps, but time and CPU time stand there all the same: control "
-            "plane work that the figure `control plane` does not count",
-            _share_of_turn(plan, runs, "pacing_sleep", SLEEP_AT_MOST, ("level",)),
         ),
         Surprise(
             f"An arm's slowest run by TPOT should take less than {SPREAD_AT_MOST:g} times its fastest: something else "

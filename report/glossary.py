@@ -21,8 +21,8 @@ TERMS = [
     (
         "control plane",
         "the turn of a replica's rank 0 less its forward",
-        "per working turn and per output token; with several replicas added up. Where rpyc's router is a process of "
-        "its own, rank 0's wait for it counts, and so do the sleeps that an era's router makes in that time",
+        "per working turn and per output token; with several replicas added up. An era's sleeps between two turns "
+        "count; where rpyc's router is a process of its own they are part of rank 0's wait for it",
         "us",
     ),
     (

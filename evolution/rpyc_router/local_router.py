@@ -41,8 +41,9 @@ def run_local_router_process(context: ChildContext, args: EngineArgs, endpoints:
         for message in output.control:
             send_to_main.send(message)
         trace.part("pacing_sleep")
-        if output.tokens:
+        if output.tokens and constants.sleep_after_output:
             time.sleep(constants.sleep_after_output)
-        time.sleep(constants.sleep_every_turn)
+        if constants.sleep_every_turn:
+            time.sleep(constants.sleep_every_turn)
         stop = output.stop
     trace.close()

@@ -76,7 +76,10 @@ class Router:
             self.trace.part("pacing_sleep")
             if output.tokens and self.constants.sleep_after_output:
                 await asyncio.sleep(self.constants.sleep_after_output)
-            # In level no sleep, but a step of the loop, in which the other task can receive.
+            if not self.constants.sleep_every_turn:
+                self.trace.part(
+                    "recv_requests"
+                )  # no sleep, but a step of the loop, in which the other task can receive
             await asyncio.sleep(self.constants.sleep_every_turn)
 
     def send(self, output: TurnOutput) -> None:

@@ -40,7 +40,7 @@ from report.trace import ThreadTrace, Turn, counts_of, load, parts_of, working_t
 WARM_UP_TOKENS = 8
 # Of a rank's turn: what its forward is, where it waits for work, and where an rpyc rank waits for the next call.
 FORWARD = ("prepare", "forward", "sample")
-WAITS = ("idle", "pacing_sleep")
+WAITS = ("idle",)
 WAIT_FOR_ROUTER = "wait_for_router"
 RANK = re.compile(r"(?:DP(?P<replica>\d+) )?TP(?P<rank>\d+)$")
 

@@ -80,7 +80,8 @@ class Turns(msgspec.Struct):
     """Where one traced thread's time went during the workload. `parts`: of its working turns, those with a forward (a
     router's: with a call), part -> (wall us, CPU us) in all of them together; `rest`: the same of the others.
     `medians`: of what a working turn takes, in us: the whole "turn" without waits for work; of it "forward", "control"
-    (all but the forward), "distribute", and "execute" (neither `distribute` nor a rank's wait for its router).
+    (all but the forward, an era's sleeps too), "distribute", and "execute" (neither `distribute` nor a rank's wait for
+    its router).
     `counts`: messages, bytes, pickles, copies, collectives of the working turns. `rank`: None where no rank runs."""
 
     process: str

@@ -123,13 +123,10 @@ def _with_part(part: str, share: float) -> Run:
     return msgspec.structs.replace(one, turns=turns)
 
 
-def test_a_turn_must_not_be_other_nor_a_level_one_sleep():
+def test_a_turn_must_not_be_other():
     ((rule, lines),) = surprising([_with_part("other", 0.1)], [PEER]).items()
     assert "(other) should stay below 5%" in rule
     assert lines[0].startswith("peer level replicated TP 2 DP 1: other is 9.")
-    ((rule, lines),) = surprising([_with_part("pacing_sleep", 0.1)], [PEER]).items()
-    assert "no pacing sleeps" in rule
-    assert lines == ["peer level replicated TP 2 DP 1: pacing_sleep is 10.0% of rank 0's turn."]
 
 
 def test_tokens_that_differ_and_a_run_that_stands_out_are_flagged():
