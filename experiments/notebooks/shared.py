@@ -65,7 +65,7 @@ def bench_result(measure: bool, results: str, fresh: list[str]) -> dict[str, Any
 
 def _print_machine(environment: dict[str, Any]) -> None:
     load = environment["load_average"][0]
-    print(f"machine: {environment['cpu_model']}, {environment['cpu_count']} cores, load average {load:.1f} at the end")
+    print(f"machine: {environment['cpu_model']}, {environment['cpu_count']} cores, load average {load:.1f}")
 
 
 def _run(arguments: list[str]) -> None:
