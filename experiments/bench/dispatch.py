@@ -40,7 +40,7 @@ POLICIES = ("round_robin", "shortest_queue")
 # In the words of the command line: stage:constants.
 SYSTEMS = "peer:level,broadcast:era,rpyc:era"
 SHORT, SPREAD, LONG_EVERY = 16, 20, 8  # prompt tokens of a short request; how much longer a long one is; one in so many
-REQUESTS = 100  # of a replica, at each load
+REQUESTS = 60  # of a replica, at each load
 MOST_RUNNING = 4
 PROFILE = "h100-llama3-8b"
 TIMES, PERCENTILES = ("ttft", "e2e"), (50, 95, 99)

@@ -5,8 +5,9 @@ plans, and the ranks are sent the plan. All stages can do both. On the simulated
 compete with a model for the cores. Each engine takes the cells one after the other, on an empty cache: so many requests
 at once that fill the batch (at most 64 run), and so many more that wait.
 
-    bytes, collectives, messages   a turn, as the stage hands them over: to the ranks beside rank 0 (gloo), or from the
-                                   router to all of them (rpyc, with the plan that rank 0 gives it)
+    bytes, collectives   a turn, that go between the processes of a stage: with gloo from rank 0 to the others; with
+                         rpyc all that router and ranks send, the tokens that rank 0 gives back among it
+    calls    rpyc's messages of a turn, there and back
     CPU      of all processes a turn, as the system counts it, without what only simulating takes
     TPOT     median of the requests
     planning wall time of a turn that rank 0 spends on taking requests in and choosing what runs
@@ -174,8 +175,9 @@ def per_turn(threads: list[ThreadTrace], cpu_ns: float) -> dict[str, float]:
     rank0 = next(thread for thread in threads if "TP0" in thread.process)
     working = working_turns(rank0)
     parts = parts_of(rank0, working)
-    # A broadcast is counted on every rank, and leaves only rank 0.
-    counts = sum((Counter(counts_of(t, working_turns(t))) for t in threads if t is not rank0), Counter())
+    # A broadcast is counted on every rank, and leaves only rank 0; a message of rpyc is counted where it is sent.
+    counted = threads if any("rpyc" in thread.process for thread in threads) else [t for t in threads if t is not rank0]
+    counts = sum((Counter(counts_of(thread, working_turns(thread))) for thread in counted), Counter())
     return {
         "turns": len(working),
         **{name: counts[name] / len(working) for name in COUNTS},

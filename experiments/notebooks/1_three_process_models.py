@@ -73,8 +73,8 @@ for stage in STAGES:
 # %% [markdown]
 # ## Counts before clocks
 #
-# Counts barely depend on the machine. A turn is one forward; *messages* are the router's calls, *collectives* gloo's
-# broadcasts, counted on every rank that takes part.
+# Counts barely depend on the machine. *Messages* are rpyc's, calls and answers; *collectives* are gloo's broadcasts,
+# and they and their bytes are counted on every rank that takes part.
 
 # %%
 names = ["processes", "threads", "messages a turn", "collectives a turn", "bytes a turn", "context switches a turn"]

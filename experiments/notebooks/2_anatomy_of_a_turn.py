@@ -26,9 +26,9 @@ import numpy as np
 
 from common.tracing import PARTS
 from experiments.bench.compare import bootstrap_interval
-from experiments.compare.metrics import FORWARD, WAITS, control_plane_us, forward_us, leaders, turn_us
+from experiments.compare.metrics import TIMES, leaders
 from experiments.notebooks.shared import COLOURS, bars, comparison, in_words, subplots, table
-from report.comparison import Metric, ratio, stage_pairs
+from report.comparison import ratio, stage_pairs
 
 # %% tags=["parameters"]
 MEASURE = False
@@ -40,6 +40,12 @@ plan, runs = comparison(MEASURE, RESULTS, FRESH)
 TP = max(arm.tp_size for arm in plan.arms)
 ARMS = [arm for arm in plan.arms if (arm.tp_size, arm.dp_size) == (TP, 1)]
 LEVEL = [arm for arm in ARMS if arm.constants == "level"]
+TURN, FORWARD, CONTROL = (
+    next(metric for metric in TIMES if metric.name == name)
+    for name in ("turn", "forward of a turn", "control plane of a turn")
+)
+IN_FORWARD = ("prepare", "forward", "sample")
+WAITS = ("idle", "pacing_sleep")
 # What a reader may wait for in grey, the forward in blue, the rest from light to dark along the turn.
 NAMES = [name for name in PARTS if name not in ("idle", "tokenize")]
 COLOUR = {"forward": "#4c78a8", "prepare": "#88aacc", "sample": "#a8c4e0", "wait_for_router": "#d9d9d9",
@@ -115,21 +121,22 @@ legend = figure.legend(drawn, names, loc="outside right upper", frameon=False, f
 # %% [markdown]
 # ## The control plane's share
 #
-# *Control plane: the turn without its forward (prepare, forward, sample) and without waiting for work. Medians of the
-# repeats with their 95% intervals. `other` is what no part claims: where it is large, the parts above say little.*
+# *Control plane: the turn without its forward (prepare, forward, sample) and without waiting for work. The median
+# turn of a run; of these the medians of the repeats with their 95% intervals. `other` is what no part claims: where
+# it is large, the parts above say little.*
 
 # %%
 rows = []
 for arm in ARMS:
     mine = [run for run in runs if run.arm == arm and leaders(run)]
-    shares = [control_plane_us(run) / turn_us(run) for run in mine]
+    shares = [CONTROL.of(run) / TURN.of(run) for run in mine]
     others = [
         sum(turns.parts.get("other", (0, 0))[0] for turns in leaders(run))
         / sum(wall for turns in leaders(run) for name, (wall, _) in turns.parts.items() if name not in WAITS)
         for run in mine
     ]
     low, high = bootstrap_interval(shares)
-    times = [float(np.median([of(run) for run in mine])) for of in (turn_us, forward_us, control_plane_us)]
+    times = [float(np.median([metric.of(run) for run in mine])) for metric in (TURN, FORWARD, CONTROL)]
     share = f"{np.median(shares):.1%} [{low:.1%}, {high:.1%}]"
     rows.append([f"{arm.stage} {arm.constants}", *times, share, f"{np.median(others):.1%}"])
 table(["", "turn, us", "forward, us", "control plane, us", "share of the turn", "other"], rows)
@@ -159,13 +166,13 @@ for axes, arm in zip(grid[0], LEVEL, strict=True):
 # ## What these intervals allow
 
 # %%
-for name, of in (("turn", turn_us), ("forward", forward_us), ("control plane", control_plane_us)):
+for metric in (TURN, FORWARD, CONTROL):
     for above, below in stage_pairs(plan):
         if above in LEVEL:
-            one = ratio(Metric(name, "us", of), above, below, runs)
+            one = ratio(metric, above, below, runs)
             if one:
-                print(f"{name} of {above.stage} over {below.stage}: {in_words(one.ratio)}")
-largest = {arm.name: max((p for p in parts_of(arm, False).items() if p[0] not in FORWARD), key=lambda p: p[1])
+                print(f"{metric.name}: {above.stage} over {below.stage}: {in_words(one.ratio)}")
+largest = {arm.name: max((p for p in parts_of(arm, False).items() if p[0] not in IN_FORWARD), key=lambda p: p[1])
            for arm in LEVEL}  # fmt: skip
 for name, (part, wall) in largest.items():
     print(f"largest part outside the forward, {name}: {part}, {wall:.0f} us")
