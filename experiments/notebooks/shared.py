@@ -23,6 +23,7 @@ MEASURED = Path(__file__).parents[2] / "report" / "measured"
 COLOURS = {"rpyc": "#d55e00", "broadcast": "#0072b2", "peer": "#009e73"}
 # A command's exit status: 0, or 1 where its own figure does not hold, which a small measurement need not.
 MEASURED_STATUS = (0, 1)
+FEW_PAIRS = 5  # the range of 5 holds the true median in 94% of all cases, that of 4 in 88%, that of 3 in 75%
 # Of an axis of ratios.
 FINE_TICKS = (0.25, 0.33, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5)
 LEAST_RANGE = (0.88, 1.13)
@@ -87,10 +88,12 @@ def _run(arguments: list[str]) -> None:
 
 def in_words(ratio: dict[str, Any]) -> str:
     """A ratio with its interval, and what may be said of it."""
-    if len(ratio["pairs"]) < 3:
-        return f"{ratio['median']:.2f} (from {len(ratio['pairs'])} only: no interval, so nothing may be concluded)"
+    pairs = len(ratio["pairs"])
+    if pairs < 3:
+        return f"{ratio['median']:.2f} (from {pairs} only: no interval, so nothing may be concluded)"
     said = remark(ratio) or ("more" if ratio["low"] > 1 else "less")
-    return f"{shown(ratio)}: {said}"
+    few = f" (the interval is the range of {pairs} pairs: less than 95%)" if pairs < FEW_PAIRS else ""
+    return f"{shown(ratio)}: {said}{few}"
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markdown:

@@ -12,14 +12,15 @@ from experiments.notebooks.shared import in_words, ratio_rows, table
 @pytest.mark.parametrize(
     ("above", "words"),
     [
-        ((2.0, 2.1, 1.9), "2.00 [1.90, 2.10]: more"),
-        ((0.5, 0.5, 0.5), "0.50 [0.50, 0.50]: less"),
-        ((0.9, 1.0, 1.3), "1.00 [0.90, 1.30]: no difference seen"),
-        ((1.01, 1.1, 1.6), "1.10 [1.01, 1.60]: unstable: the interval is wider than the effect"),
+        ((2.0, 2.1, 1.9, 2.0, 2.0), "2.00 [1.90, 2.10]: more"),
+        ((0.5, 0.5, 0.5, 0.5, 0.5), "0.50 [0.50, 0.50]: less"),
+        ((0.9, 0.9, 1.0, 1.3, 1.3), "1.00 [0.90, 1.30]: no difference seen"),
+        ((1.01, 1.01, 1.1, 1.6, 1.6), "1.10 [1.01, 1.60]: unstable: the interval is wider than the effect"),
+        ((2.0, 2.1, 1.9), "2.00 [1.90, 2.10]: more (the interval is the range of 3 pairs: less than 95%)"),
     ],
 )
 def test_a_ratio_in_words(above: tuple[float, ...], words: str) -> None:
-    assert in_words(pairwise_ratio(above, [1.0] * 3)) == words
+    assert in_words(pairwise_ratio(above, [1.0] * len(above))) == words
 
 
 def test_two_pairs_conclude_nothing() -> None:
