@@ -24,7 +24,18 @@
 import numpy as np
 
 from experiments.bench.compare import pairwise_ratio
-from experiments.notebooks.shared import COLOURS, bars, bench_result, in_words, line, ratio_rows, subplots, table, tidy
+from experiments.notebooks.shared import (
+    COLOURS,
+    bars,
+    bench_result,
+    in_words,
+    line,
+    log_scale,
+    ratio_rows,
+    subplots,
+    table,
+    tidy,
+)
 
 # %% tags=["parameters"]
 MEASURE = False
@@ -78,7 +89,7 @@ for axes, part, axis in ((grid[0], "whole", "ms until every rank has it"), (grid
         label = f"{stage} {constants} ({HOW[stage, constants]})"
         line(axes, list(SIZES.values()), samples, color=COLOURS[stage], label=label, **style)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    log_scale(axes)
     axes.set_xticks(list(SIZES.values()), list(SIZES), rotation=30)
     axes.set_xlabel("size of the image")
     axes.set_ylabel(axis)
@@ -119,7 +130,7 @@ for place, (size, label) in enumerate(((LARGEST, f"bytes of {LARGEST}"), ("hash"
     samples = [medians(stage, constants, size, "whole") for stage, constants in ARMS]
     x = [number + 0.4 * (place - 0.5) for number in range(len(ARMS))]
     bars(axes, x, samples, 0.38, color=("#4c78a8", "#bbbbbb")[place], label=label)
-axes.set_yscale("log")
+log_scale(axes)
 axes.set_xticks(range(len(ARMS)), [f"{stage} {constants}\n{HOW[stage, constants]}" for stage, constants in ARMS])
 axes.set_ylabel("ms until every rank has it")
 axes.legend(frameon=False)

@@ -26,7 +26,17 @@
 import numpy as np
 
 from experiments.bench.dispatch import PERCENTILES, POLICIES, chosen
-from experiments.notebooks.shared import bars, bench_result, in_words, line, ratio_rows, subplots, table, tidy
+from experiments.notebooks.shared import (
+    bars,
+    bench_result,
+    in_words,
+    line,
+    log_scale,
+    ratio_rows,
+    subplots,
+    table,
+    tidy,
+)
 
 # %% tags=["parameters"]
 MEASURE = False
@@ -62,8 +72,9 @@ table(["requests/s at load 1", *(f"DP {size}" for size in SIZES)], rows)
 # %% [markdown]
 # ## The share of the busiest replica
 #
-# *Of the requests (left of each pair of rows: above) and of the tokens (below), by load; medians of the repeats with
-# 95% intervals. The dotted line is an equal share. One column for each number of replicas.*
+# *Of the requests and, in the row below, of the tokens, by load; medians of the repeats with 95% intervals. The
+# dotted line is an equal share. One column for each stage; above two replicas there may be one run, without an
+# interval.*
 
 # %%
 figure, grid = subplots(2 * len(SIZES), len(SYSTEMS), size=(13, 5 * len(SIZES)), sharey=True, squeeze=False)
@@ -76,11 +87,12 @@ for row, (dp_size, name) in enumerate((s, n) for s in SIZES for n in ("share_of_
         axes.axhline(100 / dp_size, color="black", ls=":", lw=1)
         axes.set_xticks(range(len(LOADS)), [f"{load:g}" for load in LOADS])
         axes.set_xlabel("load, fraction of the capacity")
-        axes.set_ylabel(f"% of the {name.removeprefix('share_of_')}")
+        axes.set_ylabel(f"busiest, % of the {name.removeprefix('share_of_')}")
         axes.set_title(f"{stage} {constants}, DP {dp_size}", loc="left", fontsize=10)
-        axes.set_ylim(0, 105)
+        axes.set_ylim(0, 128)
+        axes.set_yticks(range(0, 101, 20))
         tidy(axes)
-        axes.legend(frameon=False, fontsize=8, loc="upper right")
+        axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
 
 # %% [markdown]
 # ## How long they wait
@@ -90,15 +102,17 @@ for row, (dp_size, name) in enumerate((s, n) for s in SIZES for n in ("share_of_
 
 # %%
 DP = SIZES[0]
-figure, grid = subplots(len(SYSTEMS), len(LOADS), size=(5.5 * len(LOADS), 3.1 * len(SYSTEMS)), squeeze=False)
+figure, grid = subplots(
+    len(SYSTEMS), len(LOADS), size=(5.5 * len(LOADS), 3.1 * len(SYSTEMS)), squeeze=False, sharey="row"
+)
 for axes_row, (stage, constants) in zip(grid, SYSTEMS, strict=True):
     for axes, load in zip(axes_row, LOADS, strict=True):
         for policy, style in zip(POLICIES, ("-", "--"), strict=True):
             runs = of(stage, constants, policy, load, DP)
             samples = [[1e3 * np.percentile(run["ttft"], percent) for run in runs] for percent in PERCENTILES]
-            line(axes, PERCENTILES, samples, color=COLOUR[policy], ls=style, marker="o", label=policy)
-        axes.set_yscale("log")
-        axes.set_xticks(PERCENTILES)
+            line(axes, range(len(PERCENTILES)), samples, color=COLOUR[policy], ls=style, marker="o", label=policy)
+        log_scale(axes)
+        axes.set_xticks(range(len(PERCENTILES)), PERCENTILES)
         axes.set_xlabel("percentile of the requests")
         axes.set_ylabel("TTFT, ms")
         axes.set_title(f"{stage} {constants}, DP {DP}, load {load:g}", loc="left", fontsize=10)
@@ -136,9 +150,9 @@ for dp_size in SIZES:
             print(f"DP {dp_size}, {stage} {constants}, load {load:g}: the busiest replica has {shares} of the requests")
 
 # %% [markdown]
-# A 99th percentile of some hundred requests rests on the one or two slowest; its interval over the repeats says how
-# little that is. And a policy can only be as good as what it counts: *requests* are not *work* when one is twenty
-# times another.
+# Of 80 requests the 95th percentile rests on the four slowest, the 99th on the slowest alone: the interval over the
+# repeats says how little that is. And a policy can only be as good as what it counts: *requests* are not *work* when
+# one is twenty times another.
 #
 # ## Exercises
 #

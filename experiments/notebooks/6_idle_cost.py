@@ -23,7 +23,7 @@
 import numpy as np
 
 from experiments.bench.compare import bootstrap_interval, pairwise_ratio
-from experiments.notebooks.shared import COLOURS, bars, bench_result, in_words, subplots, table, tidy
+from experiments.notebooks.shared import COLOURS, bars, bench_result, in_words, log_scale, subplots, table, tidy
 
 # %% tags=["parameters"]
 MEASURE = False
@@ -50,7 +50,7 @@ for axes, name, axis in ((grid[0], "cores", "cores"), (grid[1], "voluntary", "vo
         samples = [CELLS[stage, arm][name] for arm in ARMS]
         x = [number + 0.27 * (place - 1) for number in range(len(ARMS))]
         bars(axes, x, samples, 0.25, color=COLOURS[stage], label=stage)
-    axes.set_yscale("log")
+    log_scale(axes)
     axes.set_xticks(range(len(ARMS)), ARMS)
     axes.set_xlabel("what the engine does when idle")
     axes.set_ylabel(axis)

@@ -14,7 +14,7 @@ import numpy as np
 from IPython.display import Markdown
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import NullFormatter, NullLocator
 
 from experiments.bench.compare import bootstrap_interval, remark, shown
 from experiments.compare.records import Plan, Run, read_plan, read_runs
@@ -147,6 +147,13 @@ def ratio_rows(axes: Axes, rows: Sequence[tuple[str, dict[str, Any], str]], axis
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(axis)
     axes.grid(axis="x", alpha=0.3)
+
+
+def log_scale(axes: Axes) -> None:
+    """Of the values, with plain numbers beside it."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def tidy(axes: Axes) -> None:
