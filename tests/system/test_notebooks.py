@@ -80,12 +80,6 @@ def test_from_results(path: Path) -> None:
     assert re.search(r"\[\d+\.\d+, \d+\.\d+\]|no interval", printed(notebook))
 
 
-def test_results_that_are_not_there_are_named(tmp_path: Path) -> None:
-    for path in (NOTEBOOKS[0], NOTEBOOKS[-1]):
-        with pytest.raises(nbclient.exceptions.CellExecutionError, match="ValueError: .*nothing"):
-            execute(with_parameters(path, RESULTS=str(tmp_path / "nothing")), timeout=60)
-
-
 def test_an_engine_in_a_notebook_needs_no_guard() -> None:
     source = """
 from evolution import Engine

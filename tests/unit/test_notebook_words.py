@@ -1,12 +1,14 @@
-"""What a notebook says of a ratio goes no further than its interval; tables and axes take what they are given."""
+"""What a notebook says of a ratio goes no further than its interval; tables, axes, and results that are not there."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from matplotlib import pyplot as plt
 
 from experiments.bench.compare import pairwise_ratio
-from experiments.notebooks.shared import in_words, ratio_rows, table
+from experiments.notebooks.shared import bench_result, comparison, in_words, ratio_rows, table
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,17 @@ def test_an_axis_of_ratios_has_ticks_on_both_sides_of_one() -> None:
         labels = [tick.get_text() for tick in axes.get_xticklabels()]
         assert "1" in labels[1:-1]
         plt.close(figure)
+
+
+def test_results_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nothing holds no comparison"):
+        comparison(False, str(tmp_path / "nothing"), [])
+    with pytest.raises(
+        ValueError, match="nothing.json: set MEASURE = True, or RESULTS to a file of `bench idle --json`"
+    ):
+        bench_result(False, str(tmp_path / "nothing.json"), ["idle"])
+
+
+def test_a_measurement_that_fails_says_why() -> None:
+    with pytest.raises(RuntimeError, match="status 2: .*--repeats must be at least 1"):
+        bench_result(True, "", ["dispatch", "--repeats", "0"])
