@@ -48,9 +48,7 @@ def test_an_axis_of_ratios_has_ticks_on_both_sides_of_one() -> None:
 def test_results_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nothing holds no comparison"):
         comparison(False, str(tmp_path / "nothing"), [])
-    with pytest.raises(
-        ValueError, match="nothing.json: set MEASURE = True, or RESULTS to .* `bench idle --json`"
-    ):
+    with pytest.raises(ValueError, match="nothing.json: set MEASURE = True, or RESULTS to .* `bench idle --json`"):
         bench_result(False, str(tmp_path / "nothing.json"), ["idle"])
 
 
