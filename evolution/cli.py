@@ -23,6 +23,8 @@ BENCHES = {
     "image": "a request with an image of 1 KiB to 16 MiB, constants era against level",
     "idle": "cores burned without requests, and the first request after that",
     "mechanisms": "wall and CPU time of bringing requests to every rank, by each mechanism",
+    "scheduling": "every rank planning for itself against rank 0 planning for all",
+    "dispatch": "data parallelism: share of each replica and tail latency by policy and load",
 }
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
