@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint format nightly notebooks clean
+.PHONY: run test lint format nightly notebooks figures clean
 
 run: $(READY)
 	$(BIN)/python -m evolution run --stage all
@@ -27,6 +27,22 @@ nightly: $(READY)
 	set -o pipefail; $(BIN)/python -m pytest --timeout 1800 2>&1 | tee logs/nightly-$$(date +%Y%m%d-%H%M%S).log
 
 nightly: SHELL := /bin/bash
+
+# What report/measured/ holds, measured anew into results/, on a machine that does nothing else: about three hours.
+SIM := results/compare-sim
+CPU := results/compare-cpu
+COMPARE := $(BIN)/python -m evolution compare --constants level,era --tp-size 1,2 --dp-size 1,2
+BENCHES := mechanisms distribute image idle overhead overlap scheduling dispatch engine radix planning startup
+figures: $(READY)
+	mkdir -p results
+	$(COMPARE) --device sim --out $(SIM)
+	$(COMPARE) --device cpu --model-path smollm2 --repeats 5 --out $(CPU)
+	for device in sim cpu; do \
+	    $(BIN)/python -m evolution bench null --device $$device --json results/compare-$$device/null.json; \
+	done
+	for bench in $(BENCHES); do $(BIN)/python -m evolution bench $$bench --json results/$$bench.json; done
+	$(BIN)/python -m evolution report $(SIM) --also results/*.json
+	$(BIN)/python -m evolution report $(CPU)
 
 # From the shipped results, for a reader: report/notebooks/*.ipynb, with their figures, and the same as *.html.
 notebooks: $(READY)
