@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from matplotlib import pyplot as plt
 
-from experiments.bench.compare import remark, shown
+from experiments.intervals import remark, shown
 from report.comparison import number
 from report.pictures import forest, null
 from report.pictures.style import FOLDER, OTHER_STAGE, WIDTH, Picture, inline, save

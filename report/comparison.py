@@ -10,9 +10,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments.bench.compare import bootstrap_interval, pairwise_ratio, remark, shown
 from experiments.compare.metrics import COUNTS, TIMES, Metric
 from experiments.compare.records import Arm, Plan, Run
+from experiments.intervals import median_interval, pairwise_ratio, remark, shown
 
 REFERENCE = "peer"  # today's
 
@@ -54,7 +54,7 @@ def values(plan: Plan, runs: list[Run], metrics: list[Metric]) -> list[Value]:
         for arm in plan.arms:
             samples = [value for run in runs if run.arm == arm and (value := metric.of(run)) is not None]
             if samples:
-                low, high = bootstrap_interval(samples)
+                low, high = median_interval(samples)
                 rows.append(Value(arm, metric, float(np.median(samples)), low, high, samples))
     return rows
 

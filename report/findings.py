@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.bench.compare import shown
 from experiments.compare.measure import WAITS
 from experiments.compare.metrics import COUNTS, TIMES, Metric, leaders
 from experiments.compare.records import Arm, Plan, Run
+from experiments.intervals import shown
 from report.comparison import REFERENCE, Ratio, heading, number, tokens_verdict, values
 
 # What the page's sentences are about; all metrics are in its tables.

@@ -7,9 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments.bench.compare import shown
 from experiments.compare.metrics import Metric
 from experiments.compare.records import Arm, Plan
+from experiments.intervals import shown
 from report.comparison import Ratio, Value, heading, number
 
 FOLDER = "tables"

@@ -34,7 +34,7 @@ from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
 from evolution.metrics import collect
-from experiments.bench.compare import pairwise_ratio, remark, shown
+from experiments.intervals import pairwise_ratio, remark, shown
 
 POLICIES = ("round_robin", "shortest_queue")
 # In the words of the command line: stage:constants.

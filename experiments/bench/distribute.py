@@ -44,12 +44,12 @@ from common.args import EngineArgs
 from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
-from experiments.bench.compare import pairwise_ratio, shown, verdict
 from experiments.bench.distribute_floor import FLOORS, RUNNING
 from experiments.bench.distribute_turns import RunTrace, Turns, median
 from experiments.bench.mechanism_payloads import PROMPT
 from experiments.bench.mechanism_ranks import Block, Phase
 from experiments.bench.mechanism_run import measure
+from experiments.intervals import pairwise_ratio, shown, verdict
 from report.trace import load
 
 AT_MOST = 1.3

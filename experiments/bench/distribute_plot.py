@@ -12,8 +12,8 @@ matplotlib.use("agg")
 from matplotlib import pyplot as plt  # noqa: E402, the backend must be chosen first
 from matplotlib.axes import Axes  # noqa: E402
 
-from experiments.bench.compare import shown  # noqa: E402
 from experiments.bench.distribute import AT_MOST  # noqa: E402
+from experiments.intervals import shown  # noqa: E402
 
 KINDS = {"0": "decode turn of 16, nothing new", "16": "16 requests of 512 ids arrive"}
 ENGINE, FLOOR, BUSY = "#0072b2", "#cccccc", "#888888"

@@ -42,8 +42,8 @@ from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
 from experiments.bench.bare_ranks import run_bare_ranks
-from experiments.bench.compare import pairwise_ratio, remark, shown, verdict
 from experiments.bench.transformers_arm import TransformersArm
+from experiments.intervals import pairwise_ratio, remark, shown, verdict
 
 INPUT_LEN, OUTPUT_LEN = 128, 64
 TARGETS = {("bfloat16", 8): 1.7, ("bfloat16", 1): 1.5, ("float32", 8): 1.4, ("float32", 1): 1.4}

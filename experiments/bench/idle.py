@@ -37,8 +37,8 @@ from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
 from evolution.stages import STAGES
-from experiments.bench.compare import bootstrap_interval
 from experiments.bench.process_ids import pids_of
+from experiments.intervals import median_interval
 from report.trace import load
 
 TP = 2
@@ -223,7 +223,7 @@ def later(stage: str, cells: dict[tuple[str, str], dict[str, Any]]) -> dict[str,
     """How much later the first request is when the engine blocked, s; and whether both figures of `level` hold."""
     block, spin = cells[stage, BLOCK.name], cells[stage, SPIN.name]
     differences = [one - other for one, other in zip(block["first"], spin["first"], strict=True)]
-    low, high = bootstrap_interval(differences)
+    low, high = median_interval(differences)
     median, cores = float(np.median(differences)), float(np.median(block["cores"]))
     return {
         "stage": stage,

@@ -38,7 +38,6 @@ from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
 from evolution.stages import STAGES
-from experiments.bench.compare import pairwise_ratio, remark, shown, verdict
 from experiments.bench.distribute_turns import RunTrace, median
 from experiments.bench.mechanism_payloads import IMAGES
 from experiments.bench.mechanism_ranks import Block, Phase
@@ -53,6 +52,7 @@ from experiments.bench.mechanism_stages import (
     ZmqTcp,
 )
 from experiments.bench.process_ids import pids_of
+from experiments.intervals import pairwise_ratio, remark, shown, verdict
 from report.trace import load
 
 TP = 2

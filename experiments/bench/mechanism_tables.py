@@ -10,8 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from experiments.bench.compare import shown
 from experiments.bench.mechanism_payloads import LISTS, REQUESTS, SIZES
+from experiments.intervals import shown
 
 YARDSTICK_SOCKET = {"0": 13, LISTS: 338}  # us, at T = 2
 

@@ -39,7 +39,6 @@ import numpy as np
 
 from common.args import EngineArgs
 from evolution.environment import environment
-from experiments.bench.compare import pairwise_ratio
 from experiments.bench.mechanism_base import Mechanism
 from experiments.bench.mechanism_payloads import LISTS, REQUESTS, SIZES, nominal_bytes, warm_and_timed
 from experiments.bench.mechanism_plain import Pipe, Queue, SharedMemory, UnixSocket, UnixSocketCall
@@ -55,6 +54,7 @@ from experiments.bench.mechanism_stages import (
     ZmqTcp,
 )
 from experiments.bench.mechanism_tables import show
+from experiments.intervals import pairwise_ratio
 
 __all__ = ["add_arguments", "run", "show"]
 

@@ -20,10 +20,10 @@ from evolution.compare_args import DEFAULT_WORKLOAD
 from evolution.compare_command import expectation, remaining
 from evolution.environment import environment
 from evolution.stages import STAGES
-from experiments.bench.compare import shown
 from experiments.compare.measure import arm_args, measure
 from experiments.compare.metrics import TIMES
 from experiments.compare.records import Arm, Plan, Run, Workload
+from experiments.intervals import shown
 from report.comparison import Ratio, ratio
 
 INTERVALS = 60

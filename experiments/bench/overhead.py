@@ -31,7 +31,7 @@ from evolution.engine import Engine
 from evolution.environment import environment
 from evolution.metrics import collect
 from evolution.stages import STAGES
-from experiments.bench.compare import pairwise_ratio, remark, shown, verdict
+from experiments.intervals import pairwise_ratio, remark, shown, verdict
 
 BATCHES, REQUESTS, INPUT_LEN, OUTPUT_LEN = 24, 16, 128, 256
 AT_MOST = 1.02

@@ -33,7 +33,7 @@ from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
 from evolution.metrics import collect
-from experiments.bench.compare import bootstrap_interval, pairwise_ratio, remark, shown
+from experiments.intervals import median_interval, pairwise_ratio, remark, shown
 
 ARMS = ("normal", "overlap")
 INPUT_LEN, OUTPUT_LEN = 128, 128
@@ -133,7 +133,7 @@ def judge(samples: dict[str, dict[str, list[float]]], predicted: float) -> dict[
         turns = zip(samples[arm]["turn"], samples[arm]["overshoot"], strict=True)
         control[arm] = [turn - predicted - overshoot for turn, overshoot in turns]
     hidden = [1 - overlap / normal for overlap, normal in zip(control["overlap"], control["normal"], strict=True)]
-    low, high = bootstrap_interval(hidden)
+    low, high = median_interval(hidden)
     return {
         "ratios": ratios,
         "control": control,

@@ -26,7 +26,6 @@ from rich.console import Console
 from rich.table import Table
 
 from common.policy import LPM_MOST_WAITING
-from experiments.bench.compare import PERCENTILES
 from experiments.bench.planning_turns import Load, sample_admission, sample_burst, sample_decode
 
 POLICIES = ("lpm", "fcfs")
@@ -154,7 +153,7 @@ def fit_power(sizes: np.ndarray, samples: np.ndarray) -> tuple[float, float, flo
     draws[0] = np.arange(repeats)  # the first is the samples as they are
     times = np.log(np.median(samples[:, draws], axis=-1))  # [sizes, draws]
     slopes = np.polyfit(np.log(sizes), times, 1)[0]
-    low, high = np.percentile(slopes, PERCENTILES)
+    low, high = np.percentile(slopes, (2.5, 97.5))
     return float(slopes[0]), float(low), float(high)
 
 

@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from common.radix_cache import RadixCache
-from experiments.bench.compare import pairwise_ratio, remark, shown, verdict
 from experiments.bench.original_radix import OriginalRadixCache, find_original, load_original
 from experiments.bench.plain_radix import PlainRadixCache
+from experiments.intervals import pairwise_ratio, remark, shown, verdict
 
 BRANCHES = (10, 10, 20)
 LENGTHS = (128, 128, 256)

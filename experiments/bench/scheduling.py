@@ -39,7 +39,7 @@ from evolution.engine import Engine
 from evolution.environment import environment
 from evolution.metrics import collect
 from evolution.stages import STAGES
-from experiments.bench.compare import pairwise_ratio, remark, shown
+from experiments.intervals import pairwise_ratio, remark, shown
 from report.trace import ThreadTrace, counts_of, load, parts_of, working_turns
 
 SCHEDULINGS = ("replicated", "rank0")

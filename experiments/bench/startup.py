@@ -29,7 +29,7 @@ from rich.table import Table
 from common.args import EngineArgs
 from evolution.checks import resolve_args
 from evolution.environment import environment
-from experiments.bench.compare import pairwise_ratio, remark, shown, verdict
+from experiments.intervals import pairwise_ratio, remark, shown, verdict
 
 ONE, TWO = "import torch", "two imports"
 STAGES = ("peer", "rpyc", "broadcast")

@@ -25,8 +25,8 @@ from collections import Counter
 import numpy as np
 
 from common.tracing import PARTS
-from experiments.bench.compare import bootstrap_interval
 from experiments.compare.metrics import TIMES, leaders
+from experiments.intervals import median_interval
 from experiments.notebooks.shared import COLOURS, bars, comparison, in_words, subplots, table
 from report.comparison import ratio, stage_pairs
 
@@ -135,7 +135,7 @@ for arm in ARMS:
         / sum(wall for turns in leaders(run) for name, (wall, _) in turns.parts.items() if name not in WAITS)
         for run in mine
     ]
-    low, high = bootstrap_interval(shares)
+    low, high = median_interval(shares)
     times = [float(np.median([metric.of(run) for run in mine])) for metric in (TURN, FORWARD, CONTROL)]
     share = f"{np.median(shares):.1%} [{low:.1%}, {high:.1%}]"
     rows.append([f"{arm.stage} {arm.constants}", *times, share, f"{np.median(others):.1%}"])

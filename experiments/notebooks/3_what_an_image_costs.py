@@ -23,7 +23,7 @@
 # %%
 import numpy as np
 
-from experiments.bench.compare import pairwise_ratio
+from experiments.intervals import pairwise_ratio
 from experiments.notebooks.shared import (
     COLOURS,
     bars,

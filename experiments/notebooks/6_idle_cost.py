@@ -22,7 +22,7 @@
 # %%
 import numpy as np
 
-from experiments.bench.compare import bootstrap_interval, pairwise_ratio
+from experiments.intervals import median_interval, pairwise_ratio
 from experiments.notebooks.shared import COLOURS, bars, bench_result, in_words, log_scale, subplots, table, tidy
 
 # %% tags=["parameters"]
@@ -84,7 +84,7 @@ for stage in STAGES:
     for arm in ARMS:
         first = CELLS[stage, arm]["first"]
         if first:
-            low, high = bootstrap_interval(first)
+            low, high = median_interval(first)
             place = -len(labels)
             axes.plot(np.array(first) * 1e3, [place] * len(first), "o", color=COLOURS[stage], alpha=0.45)
             axes.plot([low * 1e3, high * 1e3], [place + 0.25] * 2, color=COLOURS[stage], lw=2)
@@ -108,7 +108,7 @@ for stage in STAGES:
     spinning, blocking = CELLS[stage, "level, spin"]["first"], CELLS[stage, "level"]["first"]
     if spinning and len(spinning) == len(blocking):
         later = (np.array(blocking) - np.array(spinning)) * 1e3
-        low, high = bootstrap_interval(later)
+        low, high = median_interval(later)
         verdict = "no difference seen" if low <= 0 <= high else "later" if low > 0 else "earlier"
         print(f"  first request, blocking minus spinning: {np.median(later):.2f} ms [{low:.2f}, {high:.2f}]: {verdict}")
         print(f"  as a ratio: {in_words(pairwise_ratio(blocking, spinning))}")

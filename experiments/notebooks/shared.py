@@ -16,8 +16,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from experiments.bench.compare import bootstrap_interval, remark, shown
 from experiments.compare.records import Plan, Run, read_plan, read_runs
+from experiments.intervals import median_interval, remark, shown
 
 MEASURED = Path(__file__).parents[2] / "report" / "measured"
 COLOURS = {"rpyc": "#d55e00", "broadcast": "#0072b2", "peer": "#009e73"}
@@ -125,7 +125,7 @@ def bars(axes: Axes, x: Sequence[float], samples: Sequence[Sequence[float]], wid
 
 
 def _bars(medians: list[float], samples: Sequence[Sequence[float]]) -> list[list[float]]:
-    intervals = [bootstrap_interval(one) for one in samples]
+    intervals = [median_interval(one) for one in samples]
     below = [median - low for median, (low, _) in zip(medians, intervals, strict=True)]
     return [below, [high - median for median, (_, high) in zip(medians, intervals, strict=True)]]
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 
-from experiments.bench.compare import remark
+from experiments.intervals import remark
 from report.comparison import Ratio
 from report.pictures.style import WIDTH, Picture, StageStyle, plain, save, stage_style
 

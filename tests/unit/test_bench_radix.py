@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from common.messages import pack_ids
 from common.radix_cache import RadixCache
 from experiments.bench import radix
-from experiments.bench.compare import bootstrap_interval, pairwise_ratio, remark, verdict
 from experiments.bench.original_radix import find_original, load_original
 from experiments.bench.plain_radix import PlainRadixCache, shared_tokens
 
@@ -59,46 +58,6 @@ def test_shared_tokens_counts_up_to_the_first_difference():
     assert shared_tokens([1, 2, 3], [1, 2, 4, 3]) == 2
     assert shared_tokens([1, 2], [1, 2, 4]) == 2
     assert shared_tokens([1, 2], [2, 2]) == 0
-
-
-def test_a_ratio_is_made_pair_by_pair():
-    ratio = pairwise_ratio([2.0, 40.0, 6.0], [1.0, 10.0, 2.0])
-    assert ratio["pairs"] == [2.0, 4.0, 3.0]
-    assert ratio["median"] == 3.0
-    assert 2.0 <= ratio["low"] <= 3.0 <= ratio["high"] <= 4.0
-    with pytest.raises(ValueError):
-        pairwise_ratio([1.0], [1.0, 2.0])
-
-
-def test_the_interval_covers_the_median_about_95_times_in_100():
-    rng = np.random.default_rng(1)
-    covered = 0
-    for _ in range(200):
-        low, high = bootstrap_interval(rng.normal(5.0, 1.0, 25))
-        covered += low <= 5.0 <= high
-    assert 180 <= covered <= 199
-
-
-def test_the_interval_is_the_same_each_time_and_grows_with_the_spread():
-    narrow, wide = [4.9, 5.0, 5.1] * 5, [3.0, 5.0, 7.0] * 5
-    assert bootstrap_interval(narrow) == bootstrap_interval(narrow)
-    assert np.diff(bootstrap_interval(wide)) > np.diff(bootstrap_interval(narrow))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "at_least", "at_most"),
-    [(2.3, 2.6, "holds", "fails"), (1.8, 2.1, "fails", "holds"), (2.1, 2.3, "undecided", "undecided")],
-)
-def test_a_verdict_needs_the_whole_interval_on_one_side(low, high, at_least, at_most):
-    ratio = {"median": (low + high) / 2, "low": low, "high": high}
-    assert verdict(ratio, at_least=2.2) == at_least
-    assert verdict(ratio, at_most=2.2) == at_most
-
-
-def test_ratios_that_say_little_are_remarked_on():
-    assert remark({"median": 1.1, "low": 0.9, "high": 1.2}) == "no difference seen"
-    assert "unstable" in remark({"median": 1.2, "low": 1.05, "high": 1.6})
-    assert remark({"median": 2.0, "low": 1.9, "high": 2.1}) == ""
 
 
 def test_the_workload_is_a_tree_of_three_levels():

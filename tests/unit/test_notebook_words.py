@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from matplotlib import pyplot as plt
 
-from experiments.bench.compare import pairwise_ratio
+from experiments.intervals import pairwise_ratio
 from experiments.notebooks.shared import bench_result, comparison, in_words, ratio_rows, table
 
 

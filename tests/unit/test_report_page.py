@@ -11,8 +11,8 @@ import pytest
 
 from common import tracing
 from evolution.cli import main
-from experiments.bench.compare import pairwise_ratio
 from experiments.compare.records import PLAN, RUNS
+from experiments.intervals import pairwise_ratio
 from report.page import write_report
 from report.pictures import style
 from tests.helpers import comparison
