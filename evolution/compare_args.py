@@ -19,7 +19,9 @@ def add_compare_args(parser: argparse.ArgumentParser) -> None:
     arms.add_argument("--stages", default="rpyc,broadcast,peer", help="default: rpyc,broadcast,peer")
     arms.add_argument("--tp-size", default="1", metavar="T,..", help="default: 1")
     arms.add_argument("--dp-size", default="1", metavar="D,..", help="default: 1")
-    arms.add_argument("--scheduling", default="", metavar="rank0,replicated", help="default: each stage's own")
+    arms.add_argument(
+        "--scheduling", default="replicated", metavar="rank0,replicated", help="default: replicated, in every stage"
+    )
     arms.add_argument("--constants", default="level", metavar="level,era", help="default: level")
     every = parser.add_argument_group("engine", "the same in every arm; as in `run`")
     defaults = EngineArgs()
@@ -34,6 +36,6 @@ def add_compare_args(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--output-len", type=int, help="tokens that each generates")
     work.add_argument("--rounds", type=int, help="rounds in an engine's life")
     work.add_argument("--request-rate", type=float, help="requests/s, Poisson; default: a round's all at once")
-    parser.add_argument("--repeats", type=int, default=7, help="runs of every arm (default: 7)")
+    parser.add_argument("--repeats", type=int, default=9, help="runs of every arm (default: 9)")
     parser.add_argument("--out", metavar="DIR", required=True, help="the folder for plan, runs, tables")
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted comparison in DIR stopped")

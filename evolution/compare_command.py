@@ -2,7 +2,7 @@
 
 ```
 for repeat in 0 .. repeats-1:
-    for arm in arms, begun one further each time:
+    for arm in arms, in an order of this repeat's own:
         start an engine, warm it up, send the workload, stop it     one engine alive at a time
         append what there was to measure to DIR/runs.jsonl
 ```
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
+import random
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -42,6 +43,8 @@ from report.comparison import print_comparison
 # What an engine's life took on two cores of 2024, for the first estimate: to start and stop, then per process.
 START_S, PROCESS_S = 1.5, 0.7
 ROUND_S = {"sim": 0.4, "cpu": 12.0, "cuda": 2.0}
+# What must not have changed when a comparison goes on.
+SAME_ENVIRONMENT = ("git_commit", "git_changes", "cpu_model", "cpu_count", "affinity", "python", "versions")
 
 
 def compare_command(options: argparse.Namespace) -> int:
@@ -90,7 +93,7 @@ def make_plan(options: argparse.Namespace) -> Plan:
         _numbers("tp-size", options.tp_size),
         _numbers("dp-size", options.dp_size),
         _words("constants", options.constants, ("level", "era")),
-        _words("scheduling", options.scheduling, ("rank0", "replicated")) if options.scheduling else [""],
+        _words("scheduling", options.scheduling, ("rank0", "replicated")),
         _words("stages", options.stages, tuple(STAGES)),
     )
     arms = []
@@ -117,22 +120,27 @@ def prepare_folder(folder: Path, plan: Plan, resume: bool) -> list[Run]:
     for what in ("arms", "workload", "settings"):
         if getattr(before, what) != getattr(plan, what):
             raise ValueError(f"--resume: {folder} was begun with other {what}; give the same options, or another --out")
-    commits = (before.environment["git_commit"], plan.environment["git_commit"])
-    if commits[0] != commits[1]:
-        raise ValueError(f"--resume: {folder} was begun at commit {commits[0]}, and this is {commits[1]}")
+    for what in SAME_ENVIRONMENT:
+        if before.environment.get(what) != plan.environment.get(what):
+            raise ValueError(f"--resume: {folder} was begun with another {what}: runs of both cannot be compared")
     drop_torn_line(folder)
     write_plan(folder, msgspec.structs.replace(before, repeats=plan.repeats))
     return read_runs(folder)
 
 
 def remaining(plan: Plan, runs: list[Run]) -> list[tuple[int, Arm]]:
-    """(repeat, arm) in the order in which they run. Each repeat begins one arm further, so that none is always the one
-    after the same neighbour's first."""
+    """(repeat, arm) in the order in which they run. Arms of one TP and DP stay together, since they are compared; their
+    order and that of the shapes is shuffled anew in each repeat, so that no arm always follows the same other."""
     done = {(run.repeat, run.arm) for run in runs}
     order = []
     for repeat in range(plan.repeats):
-        first = repeat % len(plan.arms)
-        order += [(repeat, arm) for arm in plan.arms[first:] + plan.arms[:first]]
+        shuffled = random.Random(repeat)
+        shapes = list(dict.fromkeys(arm.shape for arm in plan.arms))
+        shuffled.shuffle(shapes)
+        for shape in shapes:
+            arms = [arm for arm in plan.arms if arm.shape == shape]
+            shuffled.shuffle(arms)
+            order += [(repeat, arm) for arm in arms]
     return [item for item in order if item not in done]
 
 
@@ -158,9 +166,9 @@ def run_all(folder: Path, plan: Plan, todo: list[tuple[int, Arm]], console: Cons
         for order, (repeat, arm) in enumerate(todo, len(plan.arms) * plan.repeats - len(todo)):
             left = sum(guesses[later] for _, later in todo[progress.tasks[task].completed :])
             progress.update(task, description=arm.name, left=f"{round(left / 60)} min left")
-            began = os.times().elapsed
+            began = time.monotonic()
             append_run(folder, measure(arm, plan.settings, plan.workload, repeat, order))
-            guesses[arm] = os.times().elapsed - began
+            guesses[arm] = time.monotonic() - began
             progress.advance(task)
 
 

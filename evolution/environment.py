@@ -22,7 +22,8 @@ PACKAGES = ("torch", "rpyc", "pyzmq", "msgspec", "numpy", "tokenizers")
 def environment(args: EngineArgs) -> dict[str, Any]:
     return {
         "command": " ".join(["python -m evolution", *sys.argv[1:]]),
-        "git_commit": _git_commit(),
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_changes": _git("status", "--porcelain"),
         "python": platform.python_version(),
         "versions": {name: metadata.version(name) for name in PACKAGES},
         "cpu_model": _cpu_model(),
@@ -50,8 +51,8 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-def _git_commit() -> str | None:
-    """Of the checkout that this file lies in; None where there is none."""
+def _git(*arguments: str) -> str | None:
+    """What git says of the checkout that this file lies in; None where there is none, or nothing is said."""
     here = Path(__file__).parent
-    result = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
+    result = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=False)
     return result.stdout.strip() or None

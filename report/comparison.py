@@ -60,13 +60,13 @@ def values(plan: Plan, runs: list[Run], metrics: list[Metric]) -> list[Value]:
 
 
 def ratio(metric: Metric, above: Arm, below: Arm, runs: list[Run]) -> Ratio | None:
-    """None where there is no pair of runs with the metric, or one is 0."""
+    """None where there is no pair of runs with the metric, or some run's is 0 or less."""
     by_repeat: dict[int, dict[Arm, float]] = defaultdict(dict)
     for run in runs:
-        if run.arm in (above, below) and (value := metric.of(run)):
+        if run.arm in (above, below) and (value := metric.of(run)) is not None:
             by_repeat[run.repeat][run.arm] = value
     pairs = [(found[above], found[below]) for _, found in sorted(by_repeat.items()) if len(found) == 2]
-    if not pairs:
+    if not pairs or min(map(min, pairs)) <= 0:
         return None
     return Ratio(metric, above, below, pairwise_ratio(*zip(*pairs, strict=True)))
 

@@ -27,21 +27,22 @@ from common.models.config import ModelConfig
 from common.os_accounts import ThreadAccount, process_cpu_ns, thread_accounts
 from common.processes import ReadyReport
 from common.tokenizer import Tokenizer
-from common.tracing import DISTRIBUTE
 from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.metrics import Samples, collect
 from evolution.requests import RequestMaker
 from evolution.stages import process_tree
 from evolution.streams import Stream
-from experiments.compare.records import MOST_SAMPLES, Arm, Process, Run, Strip, Thread, Turns, Workload
+from experiments.compare.records import MOST_SAMPLES, Arm, Distribute, Process, Run, Strip, Thread, Turns, Workload
+from report.distribute import distribute_split, replicas
 from report.trace import ThreadTrace, Turn, counts_of, load, parts_of, working_turns
 
 WARM_UP_TOKENS = 8
-# Of a rank's turn: what its forward is, where it waits for work, and where an rpyc rank waits for the next call.
+# Of a rank's turn: what its forward is, and where it waits for work.
 FORWARD = ("prepare", "forward", "sample")
-WAITS = ("idle",)
-WAIT_FOR_ROUTER = "wait_for_router"
+IDLE = "idle"
+# Of `Engine.stats()`: what rises and falls.
+LEVELS = ("waiting", "running", "free_tokens", "evictable_tokens", "protected_tokens", "total_tokens")
 RANK = re.compile(r"(?:DP(?P<replica>\d+) )?TP(?P<rank>\d+)$")
 
 
@@ -65,7 +66,7 @@ def make_rounds(workload: Workload, args: EngineArgs, config: ModelConfig) -> li
     sampling = {"temperature": 0, "max_new_tokens": workload.output_len, "ignore_eos": True}
     rounds = []
     for number in range(workload.rounds):
-        random = np.random.default_rng([abs(args.random_seed), number])
+        random = np.random.default_rng([args.random_seed % 2**64, number])
         ids = random.integers(0, config.vocab_size, (workload.num_prompts, workload.input_len)).tolist()
         rounds.append(make_requests(None, sampling, ids, stream=True)[1])
     return rounds
@@ -91,7 +92,8 @@ def measure(arm: Arm, settings: dict[str, Any], workload: Workload, repeat: int,
             window.append(time.perf_counter_ns())
             stats = {name: count - stats[name] for name, count in _stats(engine).items()}
             processes = accounts.since()
-        threads = [thread.within(*window) for thread in load(Path(folder))]
+        all_threads = load(Path(folder))
+        threads = [thread.within(*window) for thread in all_threads]
     samples = [collect(streams_of_round) for streams_of_round in streams]
     return Run(
         arm=arm,
@@ -111,6 +113,7 @@ def measure(arm: Arm, settings: dict[str, Any], workload: Workload, repeat: int,
         stats=stats,
         processes=processes,
         turns=[_turns(thread) for thread in threads],
+        distribute=_distribute(arm, all_threads, window),
         strip=_strip(threads),
     )
 
@@ -126,23 +129,30 @@ def _warm_up(engine: Engine, requests: list[GenerateRequest]) -> None:
 def _send(engine: Engine, requests: list[GenerateRequest], request_rate: float | None) -> list[Stream]:
     """One round, from an empty cache to its last token."""
     engine.flush_cache()
-    gaps = np.random.default_rng(0).exponential(1 / request_rate, len(requests)) if request_rate else None
-    send_at = np.cumsum(gaps) if request_rate else np.zeros(len(requests))
-    began = time.perf_counter()
-    streams: list[Stream] = []
-    for request, at in zip(requests, send_at, strict=True):
-        time.sleep(max(0.0, began + at - time.perf_counter()))
-        streams += engine.submit([msgspec.structs.replace(request)])
+    requests = [msgspec.structs.replace(request) for request in requests]
+    if request_rate is None:
+        streams = engine.submit(requests)
+    else:
+        streams = []
+        began = time.perf_counter()
+        for request, at in zip(requests, _arrivals(len(requests), request_rate), strict=True):
+            time.sleep(max(0.0, began + at - time.perf_counter()))
+            streams += engine.submit([request])
     for stream in streams:
         stream.result()
     return streams
 
 
+def _arrivals(count: int, request_rate: float) -> np.ndarray:
+    """Seconds after the begin, the same in every run."""
+    return np.cumsum(np.random.default_rng(0).exponential(1 / request_rate, count))
+
+
 def _stats(engine: Engine) -> dict[str, float]:
-    """What only ever grows, summed over the replicas."""
+    """What grows with every turn and request, summed over the replicas."""
     total: Counter[str] = Counter()
     for replica in engine.stats():
-        total.update({name: count for name, count in replica.items() if isinstance(count, int | float)})
+        total.update({name: count for name, count in replica.items() if name not in LEVELS})
     return dict(total)
 
 
@@ -167,33 +177,37 @@ def thinned(samples: list[int]) -> list[int]:
 
 
 class Accounts:
-    """CPU time and context switches of every process of an engine, from here on."""
+    """CPU time and context switches of every process of an engine, from here on. The CPU clocks are read together, and
+    main's nearest to the workload: reading the rest takes time, in which an era's engine spins."""
 
     def __init__(self, engine: Engine) -> None:
         self._roles = {node.name: node.holds for node in process_tree(engine.args).walk()}
         self._parents = {os.getpid(): ("main", 0)} | {
             pid: name for report in engine.processes for pid, name in _below(report, os.getpid()).items()
         }
-        self._before = {pid: (process_cpu_ns(pid), _threads(pid)) for pid in self._parents}
+        self._threads = {pid: _threads(pid) for pid in self._parents}
+        self._clocks = {pid: process_cpu_ns(pid) for pid in reversed(self._parents)}
 
     def since(self) -> list[Process]:
-        processes = []
-        for pid, (name, parent) in self._parents.items():
-            cpu_ns, threads = process_cpu_ns(pid), _threads(pid)
-            cpu_before, threads_before = self._before[pid]
-            kinds = Counter(c.family.name for c in psutil.Process(pid).net_connections("all"))
-            processes.append(
-                Process(
-                    name=name,
-                    role=self._roles.get(name, ""),
-                    pid=pid,
-                    parent=parent,
-                    cpu_us=(cpu_ns - cpu_before) // 1000,
-                    threads=[_difference(thread, threads_before.get(tid)) for tid, thread in threads.items()],
-                    sockets={"unix": kinds["AF_UNIX"], "tcp": kinds["AF_INET"] + kinds["AF_INET6"]},
-                )
+        clocks = {pid: process_cpu_ns(pid) for pid in self._parents}
+        threads = {pid: _threads(pid) for pid in self._parents}
+        return [
+            Process(
+                name=name,
+                role=self._roles.get(name, ""),
+                pid=pid,
+                parent=parent,
+                cpu_us=(clocks[pid] - self._clocks[pid]) // 1000,
+                threads=[_difference(now, self._threads[pid].get(tid)) for tid, now in threads[pid].items()],
+                sockets=_sockets(pid),
             )
-        return processes
+            for pid, (name, parent) in self._parents.items()
+        ]
+
+
+def _sockets(pid: int) -> dict[str, int]:
+    kinds = Counter(connection.family.name for connection in psutil.Process(pid).net_connections("all"))
+    return {"unix": kinds["AF_UNIX"], "tcp": kinds["AF_INET"] + kinds["AF_INET6"]}
 
 
 def _below(report: ReadyReport, parent: int) -> dict[int, tuple[str, int]]:
@@ -210,7 +224,9 @@ def _threads(pid: int) -> dict[int, ThreadAccount]:
 
 def _difference(now: ThreadAccount, before: ThreadAccount | None) -> Thread:
     cpu_ns, voluntary, involuntary = (before.cpu_ns, before.voluntary, before.involuntary) if before else (0, 0, 0)
-    return Thread(now.name, (now.cpu_ns - cpu_ns) // 1000, now.voluntary - voluntary, now.involuntary - involuntary)
+    return Thread(
+        now.tid, now.name, (now.cpu_ns - cpu_ns) // 1000, now.voluntary - voluntary, now.involuntary - involuntary
+    )
 
 
 # ---------------------------------------------------------------------- what the trace says
@@ -243,16 +259,26 @@ def _parts(thread: ThreadTrace, turns: list[int]) -> dict[str, tuple[float, floa
 def _medians(turns: list[Turn]) -> dict[str, float]:
     """One turn that took long, since something else ran, moves the sum of all turns and not the median."""
     kinds = {
-        "turn": lambda part: part not in WAITS,
+        "turn": lambda part: part != IDLE,
         "forward": lambda part: part in FORWARD,
-        "control": lambda part: part not in (*WAITS, *FORWARD),
-        "distribute": lambda part: part in DISTRIBUTE,
-        "execute": lambda part: part not in (*WAITS, *DISTRIBUTE, WAIT_FOR_ROUTER),
+        "control": lambda part: part not in (IDLE, *FORWARD),
     }
     return {
         kind: round(median(sum(part.wall for part in turn.parts if chosen(part.name)) for turn in turns) / 1000, 1)
         for kind, chosen in (kinds if turns else {}).items()
     }
+
+
+def _distribute(arm: Arm, threads: list[ThreadTrace], window: list[int]) -> list[Distribute]:
+    if arm.stage == "rpyc" and arm.scheduling == "rank0":
+        return []  # two calls a turn, which report.distribute does not tell apart
+    found = []
+    for replica, (sender, *others) in enumerate(replicas(threads)):
+        sender = sender.within(*window)
+        steps = distribute_split([sender, *others], working_turns(sender))
+        if steps:
+            found.append(Distribute(replica, **{step: round(us, 1) for step, us in steps.items()}))
+    return found
 
 
 def _strip(threads: list[ThreadTrace]) -> list[Strip]:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.compare.measure import FORWARD, IDLE
 from experiments.compare.records import Run, Turns
+
+DISPATCHERS = ("evo-router", "evo-controller-multi", "evo-dp-controller")
 
 
 @dataclass(frozen=True)
@@ -54,33 +57,35 @@ def _per_turn(run: Run, amount: float) -> float | None:
 
 
 def _median_turn(run: Run, kind: str) -> float | None:
-    """Of one replica's rank 0; with several the mean over them. See `Turns.medians`."""
-    found = [turns.medians[kind] for turns in leaders(run)]
-    return sum(found) / len(found) if found else None
+    """Of one replica's rank 0; with several the mean of their medians. See `Turns.medians`."""
+    return _mean([turns.medians[kind] for turns in leaders(run)])
 
 
-def control_plane_us_per_token(run: Run) -> float | None:
-    control = _median_turn(run, "control")
-    return None if control is None else control * turn_count(run) / run.output_tokens
+def control_plane_us_per_token(run: Run) -> float:
+    """All that the replicas' rank 0 did in their working turns beside forwards, prefills and long turns too."""
+    parts = [part for turns in leaders(run) for part in turns.parts.items()]
+    return sum(wall for name, (wall, _) in parts if name not in (IDLE, *FORWARD)) / run.output_tokens
 
 
 def distribute_us(run: Run) -> float | None:
-    """How the turn's input reaches the ranks. Of rank 0; where a router calls the ranks, what its calls took beyond
-    what rank 0 did in them."""
-    routers = [turns.medians["distribute"] for turns in run.turns if "router" in turns.process and turns.rank is None
-               and turns.working]  # fmt: skip
-    if not routers:
-        return _median_turn(run, "distribute")
-    return sum(routers) / len(routers) - _median_turn(run, "execute")
+    """From where the slowest rank is ready until the last rank has its input, and for rpyc the way back."""
+    return _mean([d.encode + d.transport + d.decode for d in run.distribute])
 
 
-def _median(samples: list[int]) -> float | None:
-    return float(np.median(samples)) if samples else None
+def dispatcher_us(run: Run) -> float | None:
+    """CPU time of the process that hands requests to the replicas; where rpyc has several, their routers are its
+    threads. None where there is one replica."""
+    if run.arm.dp_size == 1:
+        return None
+    return sum(process.cpu_us for process in run.processes if process.name in DISPATCHERS) / run.output_tokens * 1000
 
 
-def _ms(samples: list[int]) -> float | None:
-    median = _median(samples)
-    return None if median is None else median / 1000
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _ms(samples: list[int], percent: float = 50) -> float | None:
+    return float(np.percentile(samples, percent)) / 1000 if samples else None
 
 
 def _counts(name: str, unit: str) -> list[Metric]:
@@ -107,6 +112,7 @@ TIMES = [
     Metric("TTFT", "ms", lambda run: _ms(run.ttft_us)),
     Metric("ITL", "ms", lambda run: _ms(run.itl_us)),
     Metric("gap between chunks", "ms", lambda run: _ms(run.gap_us)),
+    Metric("gap between chunks, p99", "ms", lambda run: _ms(run.gap_us, 99)),
     Metric("TPOT", "ms", lambda run: _ms(run.tpot_us)),
     Metric("E2E", "ms", lambda run: _ms(run.e2e_us)),
     Metric("output throughput", "tokens/s", lambda run: run.output_tokens / run.duration_s, False),
@@ -115,7 +121,9 @@ TIMES = [
     Metric("control plane of a turn", "us", lambda run: _median_turn(run, "control")),
     Metric("control plane of a token", "us", control_plane_us_per_token),
     Metric("distribute of a turn", "us", distribute_us),
+    Metric("wait for the slowest rank", "us", lambda run: _mean([d.wait_for_slowest for d in run.distribute])),
     Metric("CPU time a turn", "us", lambda run: _per_turn(run, cpu_us(run))),
     Metric("CPU time a 1,000 tokens", "s", lambda run: cpu_us(run) / run.output_tokens / 1000),
+    Metric("dispatcher's CPU time a 1,000 tokens", "us", dispatcher_us),
     Metric("start", "s", lambda run: run.startup_s),
 ]

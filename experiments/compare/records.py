@@ -57,6 +57,7 @@ class Plan(msgspec.Struct):
 class Thread(msgspec.Struct):
     """A thread's CPU time and context switches during the workload, from the OS."""
 
+    tid: int
     name: str
     cpu_us: int
     voluntary: int
@@ -79,9 +80,8 @@ class Process(msgspec.Struct):
 class Turns(msgspec.Struct):
     """Where one traced thread's time went during the workload. `parts`: of its working turns, those with a forward (a
     router's: with a call), part -> (wall us, CPU us) in all of them together; `rest`: the same of the others.
-    `medians`: of what a working turn takes, in us: the whole "turn" without waits for work; of it "forward", "control"
-    (all but the forward, an era's sleeps too), "distribute", and "execute" (neither `distribute` nor a rank's wait for
-    its router).
+    `medians`: of what a working turn takes, in us: the whole "turn" without waits for work; of it "forward" and
+    "control" (all but the forward, an era's sleeps too).
     `counts`: messages, bytes, pickles, copies, collectives of the working turns. `rank`: None where no rank runs."""
 
     process: str
@@ -94,6 +94,17 @@ class Turns(msgspec.Struct):
     rest: dict[str, tuple[float, float]]
     medians: dict[str, float]
     counts: dict[str, int]
+
+
+class Distribute(msgspec.Struct):
+    """How a turn's input reaches the ranks of a replica: medians over its working turns, in us, see report.distribute.
+    There is none where a replica has one rank."""
+
+    replica: int
+    encode: float
+    wait_for_slowest: float
+    transport: float
+    decode: float
 
 
 class Strip(msgspec.Struct):
@@ -127,11 +138,15 @@ class Run(msgspec.Struct):
     stats: dict[str, float]
     processes: list[Process]
     turns: list[Turns]
+    distribute: list[Distribute]
     strip: list[Strip]
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
-    (folder / PLAN).write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
+    """A plan that is there already is replaced in one step."""
+    new = folder / (PLAN + ".new")
+    new.write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
+    new.replace(folder / PLAN)
 
 
 def read_plan(folder: Path) -> Plan:
@@ -157,6 +172,8 @@ def read_runs(folder: Path) -> list[Run]:
     path = folder / RUNS
     if not path.exists():
         return []
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file")
     runs = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
         try:
@@ -170,5 +187,4 @@ def drop_torn_line(folder: Path) -> None:
     """Before going on: what was being written when the last comparison was killed."""
     path = folder / RUNS
     if path.exists():
-        content = path.read_bytes()
-        path.write_bytes(content[: content.rfind(b"\n") + 1])
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
