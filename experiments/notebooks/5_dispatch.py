@@ -25,6 +25,7 @@
 # %%
 import numpy as np
 
+from experiments.bench.compare import bootstrap_interval
 from experiments.bench.dispatch import PERCENTILES, POLICIES, chosen
 from experiments.notebooks.shared import (
     bars,
@@ -146,8 +147,11 @@ for dp_size in SIZES:
     for stage, constants in SYSTEMS:
         for load in LOADS:
             runs = of(stage, constants, "shortest_queue", load, dp_size)
-            shares = ", ".join(f"{100 * max(run['share_of_requests']):.0f}%" for run in runs)
-            print(f"DP {dp_size}, {stage} {constants}, load {load:g}: the busiest replica has {shares} of the requests")
+            shares = [100 * max(run["share_of_requests"]) for run in runs]
+            low, high = bootstrap_interval(shares)
+            interval = f" [{low:.0f}, {high:.0f}]" if len(shares) >= 5 else f" (of {len(shares)} runs: no interval)"
+            print(f"DP {dp_size}, {stage} {constants}, load {load:g}: the busiest replica has "
+                  f"{np.median(shares):.0f}%{interval} of the requests; an equal share is {100 / dp_size:.0f}%")  # fmt: skip
 
 # %% [markdown]
 # Of 80 requests the 95th percentile rests on the four slowest, the 99th on the slowest alone: the interval over the
