@@ -150,8 +150,8 @@ for dp_size in SIZES:
             shares = [100 * max(run["share_of_requests"]) for run in runs]
             low, high = bootstrap_interval(shares)
             interval = f" [{low:.0f}, {high:.0f}]" if len(shares) >= 5 else f" (of {len(shares)} runs: no interval)"
-            print(f"DP {dp_size}, {stage} {constants}, load {load:g}: the busiest replica has "
-                  f"{np.median(shares):.0f}%{interval} of the requests; an equal share is {100 / dp_size:.0f}%")  # fmt: skip
+            busiest = f"the busiest replica has {np.median(shares):.0f}%{interval} of the requests"
+            print(f"DP {dp_size}, {stage} {constants}, load {load:g}: {busiest}; equal is {100 / dp_size:.0f}%")
 
 # %% [markdown]
 # Of 80 requests the 95th percentile rests on the four slowest, the 99th on the slowest alone: the interval over the
