@@ -52,9 +52,9 @@ def of(stage, scheduling, cell, figure, tp_size=TP):
 # %% [markdown]
 # ## Counts: what travels in a turn
 #
-# With gloo (`broadcast`, `peer`) bytes and collectives go from rank 0 to the others. With `rpyc` they are all that
-# the router and the ranks send each other, the tokens on their way back among it; calls count there and back. Medians
-# of the repeats, per turn (a turn is one forward).
+# With gloo (`broadcast`, `peer`) bytes and collectives go from rank 0 to the others, and are counted on each of
+# these. With `rpyc` they are all that the router and the ranks send each other, the tokens on their way back among
+# it; calls count there and back. Medians of the repeats, per turn (a turn is one forward).
 
 # %%
 rows = []
