@@ -45,7 +45,7 @@ TURN, FORWARD, CONTROL = (
     for name in ("turn", "forward of a turn", "control plane of a turn")
 )
 IN_FORWARD = ("prepare", "forward", "sample")
-WAITS = ("idle", "pacing_sleep")
+WAITS = ("idle",)
 # What a reader may wait for in grey, the forward in blue, the rest from light to dark along the turn.
 NAMES = [name for name in PARTS if name not in ("idle", "tokenize")]
 COLOUR = {"forward": "#4c78a8", "prepare": "#88aacc", "sample": "#a8c4e0", "wait_for_router": "#d9d9d9",
