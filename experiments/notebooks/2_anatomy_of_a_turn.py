@@ -121,9 +121,9 @@ legend = figure.legend(drawn, names, loc="outside right upper", frameon=False, f
 # %% [markdown]
 # ## The control plane's share
 #
-# *Control plane: the turn without its forward (prepare, forward, sample) and without waiting for work. The median
-# turn of a run; of these the medians of the repeats with their 95% intervals. `other` is what no part claims: where
-# it is large, the parts above say little.*
+# *Control plane: the turn without its forward (prepare, forward, sample) and without waiting for work; an era's sleeps
+# are in it. The median turn of a run; of these the medians of the repeats with their 95% intervals. `other` is what no
+# part claims: where it is large, the parts above say little.*
 
 # %%
 rows = []
