@@ -92,7 +92,7 @@ def panels(cells, x, axis):
         axes.set_ylim(bottom=0)
         axes.set_xticks(x)
         tidy(axes)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8, handlelength=4)
 
 
 panels(BATCHES, [running for running, _ in BATCHES], "requests in the batch")
@@ -125,7 +125,7 @@ axes.set_xlabel(f"requests that wait at the beginning, {MOST} run")
 axes.set_ylabel("planning of a turn on rank 0, us")
 axes.set_xticks([cell[1] for cell in QUEUES])
 axes.set_ylim(bottom=0)
-axes.legend(frameon=False, fontsize=8)
+axes.legend(frameon=False, fontsize=8, handlelength=4)
 tidy(axes)
 
 # %% [markdown]

@@ -44,7 +44,7 @@ print(f"{result['repeats']} rounds, {result['seconds']:g} s without a request; a
 # with 95% intervals. `level` blocks; `level, spin` is the same engine that spins; `era` does what its version did.*
 
 # %%
-figure, grid = subplots(1, 2, size=(12, 4))
+figure, grid = subplots(1, 2, size=(12, 4.6))
 for axes, name, axis in ((grid[0], "cores", "cores"), (grid[1], "voluntary", "voluntary context switches a second")):
     for place, stage in enumerate(STAGES):
         samples = [CELLS[stage, arm][name] for arm in ARMS]
@@ -54,7 +54,7 @@ for axes, name, axis in ((grid[0], "cores", "cores"), (grid[1], "voluntary", "vo
     axes.set_xticks(range(len(ARMS)), ARMS)
     axes.set_xlabel("what the engine does when idle")
     axes.set_ylabel(axis)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="upper left")
     tidy(axes)
 
 # %% [markdown]
