@@ -92,7 +92,8 @@ def panels(cells, x, axis):
         axes.set_ylim(bottom=0)
         axes.set_xticks(x)
         tidy(axes)
-        axes.legend(frameon=False, fontsize=8, handlelength=4)
+    drawn, names = grid[-1].get_legend_handles_labels()
+    figure.legend(drawn, names, loc="outside right upper", frameon=False, fontsize=8, handlelength=4)
 
 
 panels(BATCHES, [running for running, _ in BATCHES], "requests in the batch")
