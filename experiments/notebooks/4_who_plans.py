@@ -73,8 +73,8 @@ table(["replicated / rank0", "bytes", "collectives", "calls"], rows)
 # ## Against the batch
 #
 # *Per turn at the smallest TP, medians of the repeats with 95% intervals; solid: every rank plans, dashed: rank 0.
-# Nobody waits. Left: bytes. Middle: CPU time of all processes, without what only simulating takes. Right: time per
-# output token.*
+# Nobody waits. Left: bytes; `broadcast` and `peer` send the same, so that one line hides the other. Middle: CPU time of
+# all processes, without what only simulating takes. Right: time per output token.*
 
 # %%
 PANELS = (("bytes", "bytes a turn"), ("cpu_us", "CPU us a turn, all processes"), ("tpot_us", "TPOT, us"))
