@@ -218,7 +218,7 @@ def show(result: dict[str, Any]) -> None:
     console = Console()
     samples = result["samples"]
     for stage, tp_size in dict.fromkeys((s["stage"], s["tp_size"]) for s in samples):
-        table = Table(title=f"{stage}, TP {tp_size}: replicated / rank0, medians; rank0 over replicated [95%]")
+        table = Table(title=f"{stage}, TP {tp_size}: replicated / rank0, medians; rank0 over replicated [interval]")
         table.add_column("run + wait")
         for name in FIGURES.values():
             table.add_column(name, justify="right")

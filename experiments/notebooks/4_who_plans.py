@@ -72,9 +72,9 @@ table(["replicated / rank0", "bytes", "collectives", "calls"], rows)
 # %% [markdown]
 # ## Against the batch
 #
-# *Per turn at the smallest TP, medians of the repeats with 95% intervals; solid: every rank plans, dashed: rank 0.
-# Nobody waits. Left: bytes; `broadcast` and `peer` send the same, so that one line hides the other. Middle: CPU time of
-# all processes, without what only simulating takes. Right: time per output token.*
+# *Per turn at the smallest TP, medians of the repeats with intervals; solid: every rank plans, dashed: rank 0.
+# Nobody waits. Left: bytes; `broadcast` and `peer` send the same, so that one line hides the other. Middle: CPU time
+# of all processes, without what only simulating takes. Right: time per output token.*
 
 # %%
 PANELS = (("bytes", "bytes a turn"), ("cpu_us", "CPU us a turn, all processes"), ("tpot_us", "TPOT, us"))
@@ -112,7 +112,7 @@ panels(QUEUES, [waiting for _, waiting in QUEUES], f"requests that wait at the b
 # ## Rank 0's planning
 #
 # *Wall time of a turn that rank 0 spends on taking requests in, ordering the queue and choosing the batch. Medians
-# with 95% intervals. With `replicated` every rank spends this; with `rank0` one rank does, and the others wait for
+# with intervals. With `replicated` every rank spends this; with `rank0` one rank does, and the others wait for
 # it.*
 
 # %%
@@ -132,7 +132,7 @@ tidy(axes)
 # %% [markdown]
 # ## rank0 over replicated
 #
-# *Repeat by repeat: the median of the ratios with its 95% interval, at the smallest TP. To the right of 1, planning
+# *Repeat by repeat: the median of the ratios with its interval, at the smallest TP. To the right of 1, planning
 # on rank 0 alone costs more.*
 
 # %%
