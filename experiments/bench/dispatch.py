@@ -247,7 +247,7 @@ def show(result: dict[str, Any]) -> None:
                 shares = [_percent(cell, name) for name in ("share_of_requests", "share_of_tokens")]
                 table.add_row(f"{load:g}", policy, *shares, *(_milliseconds(cell, name) for name in TIMES))
         console.print(table)
-    console.print("shortest_queue over round_robin, 95th percentile, median of the pairs [95%]:")
+    console.print("shortest_queue over round_robin, 95th percentile, median of the pairs [interval]:")
     for one in result["ratios"]:
         if one["percentile"] == 95 and len(one["ratio"]["pairs"]) > 1:
             words = "{stage} {constants} DP {dp_size}, load {load:g}, {time}:".format(**one)

@@ -5,8 +5,8 @@ plans, and the ranks are sent the plan. All stages can do both. On the simulated
 compete with a model for the cores. Each engine takes the cells one after the other, on an empty cache: so many requests
 at once that fill the batch (at most 64 run), and so many more that wait.
 
-    bytes, collectives   a turn, that go between the processes of a stage: with gloo from rank 0 to the others; with
-                         rpyc all that router and ranks send, the tokens that rank 0 gives back among it
+    bytes, collectives   a turn, that go between the processes of a stage: with gloo from rank 0 to the others, counted
+                         on each of these; with rpyc all that router and ranks send, rank 0's tokens among it
     calls    rpyc's messages of a turn, there and back
     CPU      of all processes a turn, as the system counts it, without what only simulating takes
     TPOT     median of the requests
@@ -218,7 +218,7 @@ def show(result: dict[str, Any]) -> None:
     console = Console()
     samples = result["samples"]
     for stage, tp_size in dict.fromkeys((s["stage"], s["tp_size"]) for s in samples):
-        table = Table(title=f"{stage}, TP {tp_size}: replicated / rank0, medians; rank0 over replicated [95%]")
+        table = Table(title=f"{stage}, TP {tp_size}: replicated / rank0, medians; rank0 over replicated [interval]")
         table.add_column("run + wait")
         for name in FIGURES.values():
             table.add_column(name, justify="right")

@@ -119,7 +119,7 @@ for axes, name in ((left, "processes"), (right, "context switches a turn")):
 # ## Times, as ratios
 #
 # *Each point is the median, over the repeats, of a stage's time over that of `peer` in the same repeat; the bar is
-# the 95% interval of that median. Left: level constants, so that only the process model differs. Right: each stage
+# the interval of that median. Left: level constants, so that only the process model differs. Right: each stage
 # with its era's constants over itself with level ones. An interval that touches 1 shows no difference.
 # The control plane of an rpyc rank holds its wait for the router, and so an era's sleeps.*
 

@@ -45,7 +45,7 @@ TURN, FORWARD, CONTROL = (
     for name in ("turn", "forward of a turn", "control plane of a turn")
 )
 IN_FORWARD = ("prepare", "forward", "sample")
-WAITS = ("idle", "pacing_sleep")
+WAITS = ("idle",)
 # What a reader may wait for in grey, the forward in blue, the rest from light to dark along the turn.
 NAMES = [name for name in PARTS if name not in ("idle", "tokenize")]
 COLOUR = {"forward": "#4c78a8", "prepare": "#88aacc", "sample": "#a8c4e0", "wait_for_router": "#d9d9d9",
@@ -121,9 +121,9 @@ legend = figure.legend(drawn, names, loc="outside right upper", frameon=False, f
 # %% [markdown]
 # ## The control plane's share
 #
-# *Control plane: the turn without its forward (prepare, forward, sample) and without waiting for work. The median
-# turn of a run; of these the medians of the repeats with their 95% intervals. `other` is what no part claims: where
-# it is large, the parts above say little.*
+# *Control plane: the turn without its forward (prepare, forward, sample) and without waiting for work; an era's
+# sleeps are in it. The median turn of a run; of these the medians of the repeats with their intervals. `other` is
+# what no part claims: where it is large, the parts above say little.*
 
 # %%
 rows = []
@@ -145,7 +145,7 @@ table(["", "turn, us", "forward, us", "control plane, us", "share of the turn", 
 # ## CPU time by process
 #
 # *CPU time (user and system) of each process for 1,000 output tokens, level constants, medians of the repeats with
-# 95% intervals. It includes what simulating the forward takes. A rank that waits for the slowest in a collective may
+# intervals. It includes what simulating the forward takes. A rank that waits for the slowest in a collective may
 # burn CPU or not: wall time does not show which.*
 
 # %%

@@ -78,7 +78,7 @@ table([f"an image of {LARGEST}", "to the ranks as", *names], rows)
 #
 # *Left: time from the hand-over in the main process until the last rank has taken the request in. Right: CPU time of
 # all processes, until the request's only token is there. Both axes are logarithmic: a slope of 1 is proportional to
-# the size. Medians of the rounds with 95% intervals. Dashed: era constants.*
+# the size. Medians of the rounds with intervals. Dashed: era constants.*
 
 # %%
 figure, grid = subplots(1, 2, size=(13, 4.6))
@@ -100,7 +100,7 @@ for axes, part, axis in ((grid[0], "whole", "ms until every rank has it"), (grid
 # ## A list of ints over a buffer
 #
 # *The era of `broadcast` (0.2.0, list of ints, TCP) over the era of `peer` (0.4.0, buffer, ipc), round by round, with
-# 95% intervals. `distribute` is only the way from rank 0 to the ranks. The two versions differ in more than the
+# intervals. `distribute` is only the way from rank 0 to the ranks. The two versions differ in more than the
 # encoding: also in the channel to the stage. The level constants of both stages, over each other, show what the
 # process model adds.*
 

@@ -52,9 +52,9 @@ def of(stage, scheduling, cell, figure, tp_size=TP):
 # %% [markdown]
 # ## Counts: what travels in a turn
 #
-# With gloo (`broadcast`, `peer`) bytes and collectives go from rank 0 to the others. With `rpyc` they are all that
-# the router and the ranks send each other, the tokens on their way back among it; calls count there and back. Medians
-# of the repeats, per turn (a turn is one forward).
+# With gloo (`broadcast`, `peer`) bytes and collectives go from rank 0 to the others, and are counted on each of
+# these. With `rpyc` they are all that the router and the ranks send each other, the tokens on their way back among
+# it; calls count there and back. Medians of the repeats, per turn (a turn is one forward).
 
 # %%
 rows = []
@@ -72,9 +72,9 @@ table(["replicated / rank0", "bytes", "collectives", "calls"], rows)
 # %% [markdown]
 # ## Against the batch
 #
-# *Per turn at the smallest TP, medians of the repeats with 95% intervals; solid: every rank plans, dashed: rank 0.
-# Nobody waits. Left: bytes. Middle: CPU time of all processes, without what only simulating takes. Right: time per
-# output token.*
+# *Per turn at the smallest TP, medians of the repeats with intervals; solid: every rank plans, dashed: rank 0.
+# Nobody waits. Left: bytes; `broadcast` and `peer` send the same, so that one line hides the other. Middle: CPU time
+# of all processes, without what only simulating takes. Right: time per output token.*
 
 # %%
 PANELS = (("bytes", "bytes a turn"), ("cpu_us", "CPU us a turn, all processes"), ("tpot_us", "TPOT, us"))
@@ -92,7 +92,8 @@ def panels(cells, x, axis):
         axes.set_ylim(bottom=0)
         axes.set_xticks(x)
         tidy(axes)
-        axes.legend(frameon=False, fontsize=8)
+    drawn, names = grid[-1].get_legend_handles_labels()
+    figure.legend(drawn, names, loc="outside right upper", frameon=False, fontsize=8, handlelength=4)
 
 
 panels(BATCHES, [running for running, _ in BATCHES], "requests in the batch")
@@ -111,7 +112,7 @@ panels(QUEUES, [waiting for _, waiting in QUEUES], f"requests that wait at the b
 # ## Rank 0's planning
 #
 # *Wall time of a turn that rank 0 spends on taking requests in, ordering the queue and choosing the batch. Medians
-# with 95% intervals. With `replicated` every rank spends this; with `rank0` one rank does, and the others wait for
+# with intervals. With `replicated` every rank spends this; with `rank0` one rank does, and the others wait for
 # it.*
 
 # %%
@@ -125,13 +126,13 @@ axes.set_xlabel(f"requests that wait at the beginning, {MOST} run")
 axes.set_ylabel("planning of a turn on rank 0, us")
 axes.set_xticks([cell[1] for cell in QUEUES])
 axes.set_ylim(bottom=0)
-axes.legend(frameon=False, fontsize=8)
+axes.legend(frameon=False, fontsize=8, handlelength=4)
 tidy(axes)
 
 # %% [markdown]
 # ## rank0 over replicated
 #
-# *Repeat by repeat: the median of the ratios with its 95% interval, at the smallest TP. To the right of 1, planning
+# *Repeat by repeat: the median of the ratios with its interval, at the smallest TP. To the right of 1, planning
 # on rank 0 alone costs more.*
 
 # %%

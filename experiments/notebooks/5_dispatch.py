@@ -26,6 +26,7 @@
 import numpy as np
 
 from experiments.bench.dispatch import PERCENTILES, POLICIES, chosen
+from experiments.intervals import ENOUGH, median_interval
 from experiments.notebooks.shared import (
     bars,
     bench_result,
@@ -72,7 +73,7 @@ table(["requests/s at load 1", *(f"DP {size}" for size in SIZES)], rows)
 # %% [markdown]
 # ## The share of the busiest replica
 #
-# *Of the requests and, in the row below, of the tokens, by load; medians of the repeats with 95% intervals. The
+# *Of the requests and, in the row below, of the tokens, by load; medians of the repeats with intervals. The
 # dotted line is an equal share. One column for each stage; above two replicas there may be one run, without an
 # interval.*
 
@@ -97,7 +98,7 @@ for row, (dp_size, name) in enumerate((s, n) for s in SIZES for n in ("share_of_
 # %% [markdown]
 # ## How long they wait
 #
-# *The time to the first token at each percentile of a run's requests: medians of the repeats with 95% intervals (log
+# *The time to the first token at each percentile of a run's requests: medians of the repeats with intervals (log
 # scale), at the fewest replicas, one column for each load. Solid: `round_robin`, dashed: `shortest_queue`.*
 
 # %%
@@ -122,7 +123,7 @@ for axes_row, (stage, constants) in zip(grid, SYSTEMS, strict=True):
 # %% [markdown]
 # ## shortest_queue over round_robin
 #
-# *Repeat by repeat, the ratio of the percentiles of TTFT and E2E with its 95% interval. To the left of 1,
+# *Repeat by repeat, the ratio of the percentiles of TTFT and E2E with its interval. To the left of 1,
 # `shortest_queue` is faster. The requests and their arrivals are the same in both.*
 
 # %%
@@ -146,8 +147,12 @@ for dp_size in SIZES:
     for stage, constants in SYSTEMS:
         for load in LOADS:
             runs = of(stage, constants, "shortest_queue", load, dp_size)
-            shares = ", ".join(f"{100 * max(run['share_of_requests']):.0f}%" for run in runs)
-            print(f"DP {dp_size}, {stage} {constants}, load {load:g}: the busiest replica has {shares} of the requests")
+            shares = [100 * max(run["share_of_requests"]) for run in runs]
+            low, high = median_interval(shares)
+            few = f": range of {len(shares)}" if len(shares) < ENOUGH else ""
+            interval = f" [{low:.0f}, {high:.0f}{few}]" if len(shares) > 1 else " (one run)"
+            busiest = f"the busiest replica has {np.median(shares):.0f}%{interval} of the requests"
+            print(f"DP {dp_size}, {stage} {constants}, load {load:g}: {busiest}; equal is {100 / dp_size:.0f}%")
 
 # %% [markdown]
 # Of 80 requests the 95th percentile rests on the four slowest, the 99th on the slowest alone: the interval over the

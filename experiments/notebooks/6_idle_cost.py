@@ -41,10 +41,10 @@ print(f"{result['repeats']} rounds, {result['seconds']:g} s without a request; a
 #
 # *Left: cores that all processes of an idle engine burn together (log scale); a core is one second of CPU time a
 # second. Right: voluntary context switches a second, where a thread went to wait (log scale). Medians of the windows
-# with 95% intervals. `level` blocks; `level, spin` is the same engine that spins; `era` does what its version did.*
+# with intervals. `level` blocks; `level, spin` is the same engine that spins; `era` does what its version did.*
 
 # %%
-figure, grid = subplots(1, 2, size=(12, 4))
+figure, grid = subplots(1, 2, size=(12, 4.6))
 for axes, name, axis in ((grid[0], "cores", "cores"), (grid[1], "voluntary", "voluntary context switches a second")):
     for place, stage in enumerate(STAGES):
         samples = [CELLS[stage, arm][name] for arm in ARMS]
@@ -54,7 +54,7 @@ for axes, name, axis in ((grid[0], "cores", "cores"), (grid[1], "voluntary", "vo
     axes.set_xticks(range(len(ARMS)), ARMS)
     axes.set_xlabel("what the engine does when idle")
     axes.set_ylabel(axis)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="upper left")
     tidy(axes)
 
 # %% [markdown]
@@ -91,7 +91,7 @@ for stage in STAGES:
             axes.plot(np.median(first) * 1e3, place + 0.25, "|", color="black", markersize=9)
             labels.append(f"{stage}, {arm}")
 axes.set_yticks([-place for place in range(len(labels))], labels)
-axes.set_xlabel("ms from hand-over until every rank has the request (dots: windows; line: median and 95% interval)")
+axes.set_xlabel("ms from hand-over until every rank has the request (dots: windows; line: median and interval)")
 axes.set_xlim(left=0)
 tidy(axes)
 

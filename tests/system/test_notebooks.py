@@ -77,7 +77,7 @@ def test_from_results(path: Path) -> None:
     notebook = execute(with_parameters(path, RESULTS=str(results)), timeout=60)
     assert figures(notebook) >= 2
     assert f"from {results}" in printed(notebook)
-    assert re.search(r"\[\d+\.\d+, \d+\.\d+\]|no interval", printed(notebook))
+    assert re.search(r"\[\d+\.\d+, \d+\.\d+[]:]|no interval", printed(notebook))
 
 
 def test_an_engine_in_a_notebook_needs_no_guard() -> None:
