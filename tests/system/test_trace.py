@@ -63,7 +63,6 @@ def check_parts(planners: list, tp_size: int) -> None:
             assert counts["messages"] >= 7
             assert counts["bytes"] > 20 * counts["messages"]
             assert counts["pickles"] == 0
-            assert counts_of(thread, working_turns(thread))["collectives"] >= 8
 
 
 def test_what_the_router_does_is_not_the_ranks_transport(tmp_path: Path) -> None:

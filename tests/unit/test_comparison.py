@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -12,11 +13,19 @@ from hypothesis import strategies as st
 from evolution.compare_command import remaining
 from experiments.bench.null import judged
 from experiments.compare.measure import thinned
-from experiments.compare.metrics import COUNTS, TIMES, cpu_us, distribute_us
+from experiments.compare.metrics import (
+    COUNTS,
+    TIMES,
+    control_plane_us_per_token,
+    cpu_us,
+    dispatcher_us,
+    distribute_us,
+)
 from experiments.compare.records import (
     MOST_SAMPLES,
     RUNS,
     Arm,
+    Distribute,
     Plan,
     Process,
     Run,
@@ -38,11 +47,11 @@ def turns(process: str, rank: int | None, **medians: float) -> Turns:
 
 
 def a_run(arm: Arm, repeat: int, tpot_us: int, **changes: object) -> Run:
-    process = Process("main", "tokenizer, Engine", 1, 0, 3000, [Thread("python", 3000, 7, 3)], {"unix": 1, "tcp": 0})
-    leader = turns("evo-peer TP0", 0, turn=900, forward=600, control=300, distribute=100)
+    process = Process("main", "tokenizer, Engine", 1, 0, 3000, [Thread(1, "python", 3000, 7, 3)], {"unix": 1, "tcp": 0})
+    leader = turns("evo-peer TP0", 0, turn=900, forward=600, control=300)
     run = Run(
         arm, repeat, 0, "2024-12-01T00:00:00+00:00", (0.0, 0.0, 0.0), 1.0, 2.0, 100, "abc", [5000], [tpot_us], [9000],
-        [1000], [1000], {}, [process], [leader], [],
+        [1000], [1000], {}, [process], [leader], [], [],
     )  # fmt: skip
     return msgspec.structs.replace(run, **changes)
 
@@ -51,12 +60,21 @@ def a_plan(*arms: Arm, repeats: int = 2) -> Plan:
     return Plan(list(arms), repeats, Workload(1, 1, 1, 1), {"device": "sim"}, {"git_commit": None})
 
 
-def test_each_repeat_begins_one_arm_further_and_skips_what_is_done() -> None:
-    arms = [msgspec.structs.replace(PEER, tp_size=tp) for tp in (1, 2, 4)]
-    plan = a_plan(*arms, repeats=4)
+def test_a_repeat_has_an_order_of_its_own_and_skips_what_is_done() -> None:
+    arms = [
+        Arm(stage, "level", "replicated", tp_size, 1) for tp_size in (1, 2) for stage in ("rpyc", "broadcast", "peer")
+    ]
+    plan = a_plan(*arms, repeats=20)
     order = remaining(plan, [])
-    assert [arm for repeat, arm in order if repeat == 1] == [arms[1], arms[2], arms[0]]
-    assert [arm for repeat, arm in order if repeat == 3] == arms
+    assert order == remaining(plan, [])
+    orders = [[arm for repeat, arm in order if repeat == number] for number in range(20)]
+    assert all(sorted(each, key=arms.index) == arms for each in orders)
+    assert all(len({arm.shape for arm in each[:3]}) == len({arm.shape for arm in each[3:]}) == 1 for each in orders)
+    followers: dict[Arm, set[Arm]] = {arm: set() for arm in arms}
+    for each in orders:
+        for before, after in itertools.pairwise(each):
+            followers[before].add(after)
+    assert all(len(after) > 1 for after in followers.values())
     done = [a_run(arms[2], 0, 1), a_run(arms[0], 3, 1)]
     assert remaining(plan, done) == [item for item in order if item not in [(0, arms[2]), (3, arms[0])]]
 
@@ -89,11 +107,24 @@ def test_arms_are_laid_beside_those_that_differ_in_one_thing() -> None:
     assert heading(plan, PEER) == "peer\nlevel"
 
 
-def test_what_the_calls_of_a_router_took_is_without_what_rank_0_did_in_them() -> None:
-    rank = turns("evo-rpyc TP0", 0, turn=1500, forward=600, control=900, distribute=50, execute=700)
-    router = turns("evo-router", None, turn=1600, forward=0, control=1600, distribute=1400, execute=200)
-    assert distribute_us(a_run(RPYC, 0, 1, turns=[rank, router])) == 700
-    assert distribute_us(a_run(PEER, 0, 1)) == 100
+def test_what_travels_is_counted_from_where_the_slowest_rank_is_ready() -> None:
+    two = [Distribute(0, 10, 500, 100, 20), Distribute(1, 30, 0, 200, 40)]
+    assert distribute_us(a_run(PEER, 0, 1, distribute=two)) == 200
+    assert distribute_us(a_run(PEER, 0, 1)) is None  # one rank
+
+
+def test_the_control_plane_of_a_token_is_all_that_is_not_forward() -> None:
+    parts = {"idle": (500.0, 0.0), "forward": (600.0, 0.0), "transport": (300.0, 0.0), "pacing_sleep": (100.0, 0.0)}
+    leader = turns("evo-peer TP0", 0, turn=1000, forward=600, control=400)
+    run = a_run(PEER, 0, 1, turns=[msgspec.structs.replace(leader, parts=parts)])
+    assert control_plane_us_per_token(run) == 4.0  # 100 tokens
+
+
+def test_the_dispatcher_is_only_where_there_are_replicas() -> None:
+    process = Process("evo-dp-controller", "dispatcher", 2, 1, 5000, [], {"unix": 1, "tcp": 0})
+    assert dispatcher_us(a_run(PEER, 0, 1, processes=[process])) is None
+    replicas = msgspec.structs.replace(PEER, dp_size=2)
+    assert dispatcher_us(a_run(replicas, 0, 1, processes=[process])) == 50_000  # per 1,000 tokens
 
 
 def test_what_only_the_simulation_takes_is_not_in_the_cpu_time() -> None:
@@ -135,15 +166,41 @@ def test_a_torn_last_line_does_not_count(tmp_path: Path) -> None:
         read_runs(tmp_path)
 
 
-@pytest.mark.parametrize(("drift", "holds_1"), [(1.0, True), (1.5, False)])
-def test_the_null_test_sees_a_difference_where_there_is_one(drift: float, holds_1: bool) -> None:
-    a, b = (msgspec.structs.replace(PEER, copy=copy) for copy in "AB")
-    runs = [a_run(a, n, 100 + n % 3) for n in range(7)]
-    runs += [a_run(b, n, round((100 + (n + 1) % 3) * drift)) for n in range(7)]
-    result = judged(a_plan(a, b, repeats=7), runs)
-    [tpot] = [found for found in result["intervals"] if found["metric"] == "TPOT"]
-    assert (tpot["low"] <= 1 <= tpot["high"]) is holds_1
-    assert not result["holds"]  # far fewer than 60 intervals
+def null_runs(drift: float, spread: int) -> tuple[Plan, list[Run]]:
+    """13 arms, each twice; `drift`: of every B; `spread` of the samples around 1,000, in turn above and below."""
+    arms = [Arm("peer", "level", "replicated", tp_size, 1, copy) for tp_size in range(1, 14) for copy in "AB"]
+    runs = []
+    for arm in arms:
+        for repeat in range(9):
+            off = spread * (-1) ** (repeat + (arm.copy == "B"))
+            time = round((1000 + off) * (drift if arm.copy == "B" else 1))
+            leader = turns("evo-peer TP0", 0, turn=2 * time, forward=time, control=time)
+            process = Process("main", "", 1, 0, time, [Thread(1, "python", time, time, 0)], {})
+            runs.append(a_run(arm, repeat, time, ttft_us=[time], turns=[leader], processes=[process]))
+    return a_plan(*arms, repeats=9), runs
+
+
+@pytest.mark.parametrize(
+    ("drift", "spread", "share", "verdict"),
+    [(1.0, 5, 1.0, "fails"), (1.5, 5, 0.0, "fails"), (1.0, 100, 1.0, "fails")],
+)
+def test_the_null_test_wants_a_few_false_alarms_and_narrow_intervals(
+    drift: float, spread: int, share: float, verdict: str
+) -> None:
+    result = judged(*null_runs(drift, spread))
+    assert result["intervals_judged"] == 13 * 5
+    assert result["share_that_holds_1"] == share
+    assert result["verdict"] == verdict
+    assert (result["median_half_width"] <= 0.03) == (spread < 50)
+
+
+def test_the_null_test_holds_where_it_should() -> None:
+    """One arm of the 13 drifts: 92% of the intervals hold 1."""
+    plan, runs = null_runs(1.0, 5)
+    drifting = [run for run in null_runs(1.5, 5)[1] if run.arm.tp_size == 1]
+    result = judged(plan, [run for run in runs if run.arm.tp_size != 1] + drifting)
+    assert result["share_that_holds_1"] == pytest.approx(12 / 13)
+    assert result["verdict"] == "holds"
 
 
 @pytest.mark.parametrize(("value", "text"), [(0, "0"), (0.01234, "0.0123"), (9.876, "9.88"), (12345.6, "12,346")])
