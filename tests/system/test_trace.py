@@ -55,7 +55,8 @@ def check_parts(planners: list, tp_size: int) -> None:
         assert parts["forward"][0] > 0
         if tp_size > 1:
             assert parts.keys() & set(DISTRIBUTE)
-        assert parts["other"][0] < 0.2 * sum(wall for name, (wall, _) in parts.items() if name not in WAITS)
+        # CPU time: on a loaded machine a thread may lose the core anywhere.
+        assert parts["other"][1] < 0.2 * sum(cpu for name, (_, cpu) in parts.items() if name not in WAITS)
         if "rpyc" not in thread.process and tp_size > 1:
             assert counts_of(thread, turns)["collectives"] >= 8
         if "rpyc" in thread.process:  # a reply is a message, and so are those of each further call
