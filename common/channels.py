@@ -16,11 +16,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import zmq
+
+from common.tracing import NO_TRACE, NoTrace, Trace
 
 CONNECT_TIMEOUT = 120.0  # the other process may still be importing its modules on a busy machine
 
@@ -99,6 +102,7 @@ class Sender:
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.RECONNECT_IVL, 10)
         self._encode = channel.encoder()
+        self._pickles = int(channel.codec == "pickle")  # of a message
         self._lock = threading.Lock()
         self._connect(channel, meanwhile)
 
@@ -120,10 +124,20 @@ class Sender:
         monitor.recv_multipart()
         self._socket.disable_monitor()
 
-    def send(self, message: Any) -> None:
+    def send(self, message: Any, trace: Trace | NoTrace = NO_TRACE) -> None:
+        """`trace`: of the calling thread."""
         data = self._encode(message)
+        if trace.on:
+            trace.sent(1, len(data), self._pickles)
         with self._lock:
             self._socket.send(data, copy=len(data) < 65536)
+
+
+def count_pickled(message: Any, trace: Trace | NoTrace) -> None:
+    """Of what goes into a queue or a pipe of multiprocessing, which do not say how long its pickle was. To count it, it
+    is pickled once more, and so only where it is traced."""
+    if trace.on:
+        trace.sent(1, len(ForkingPickler.dumps(message)), 1)
 
 
 class Receiver:
@@ -155,7 +169,8 @@ class Receiver:
             messages.append(self.decode(self.socket.recv()))
         while True:
             try:
-                # A frame is decoded where it lies: of an image of 4 MiB a copy takes as long as all the rest here.
+                # A frame is decoded where it lies: of an image of 4 MiB a copy takes as long as all the rest here. A
+                # message of 200 bytes costs 0.8 us more that way, one of 4 KiB 0.3; its size is known too late to choose.
                 messages.append(self.decode(self.socket.recv(zmq.NOBLOCK, copy=False).buffer))
             except zmq.Again:
                 return messages

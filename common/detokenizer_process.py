@@ -35,6 +35,6 @@ def run_detokenizer_process(context: ChildContext, args: EngineArgs, endpoints: 
             for chunk in texts.chunks:
                 if chunk.finish:
                     trace.request("finished", chunk.rid)
-        sender.send(texts)
+        sender.send(texts, trace)
         replicas_left -= batch.last
     trace.close()

@@ -8,6 +8,7 @@ recv_requests            drain the channel, decode
 distribute               encode, transport, decode: how the turn's input reaches the other ranks; rpyc: the call
 wait_for_router          of an rpyc rank between two calls of a busy router: transport, and what else the router does
 wait_for_forward         of a loop that overlaps, for the result of the turn before
+wait_for_plan            of the thread that runs the forwards of such a loop, for the next one, while requests run
 process_input_requests   take the messages into the scheduler
 get_next_batch_to_run    match, admit, batch
 prepare, forward, sample what one execution is made of
@@ -16,6 +17,21 @@ send_output              encode and send
 idle                     waiting for work
 pacing_sleep             an era's sleep between two turns
 other                    the rest
+```
+
+What travels between processes is counted where it is sent, by the thread that sends it, in one sense for every
+mechanism. So the sum over the threads of an engine counts everything once.
+
+```
+messages     handed to a mechanism, for one receiver each: a ZMQ message; an rpyc call, answer, callback or dropped
+             reference; a broadcast once for each rank that receives it; what goes into a queue or a pipe
+bytes        of these messages, as handed over: a broadcast's once for each rank that receives it. With what rpyc writes
+             around a call's arguments; without compression, and without what sockets and gloo add
+pickles      made: of a broadcast one; of an rpyc list by reference one for each rank that pulls it
+copies       of the whole content that an era's encoding makes on purpose, beside the encoder's own output
+collectives  broadcasts of the control plane, once for the replica: rank 0 counts them. A forward's are not among them
+prefills     requests of a prefill
+waiting, running   requests of a replica, as of now
 ```
 
 When it is off, NO_TRACE takes the calls and does nothing. When it is on, a call reads the wall clock and adds four
@@ -49,6 +65,7 @@ PARTS = (
     "decode",
     "wait_for_router",
     "wait_for_forward",
+    "wait_for_plan",
     "process_input_requests",
     "get_next_batch_to_run",
     "prepare",
@@ -66,7 +83,8 @@ EVENTS = ("turn", "back", "waited", "received", "finished")
 CODES = {name: code for code, name in enumerate((*EVENTS, *PARTS, *COUNTERS))}
 TURN, BACK, WAITED = CODES["turn"], CODES["back"], CODES["waited"]
 NOT_READ = -1  # in a clock's place
-# Not a divisor of what comes round every so many turns: eras stream every 2nd or 8th step, and take 10 steps a turn.
+# Has no factor in common with what comes round every so many turns: eras stream every 2nd or 8th step, and take 10
+# steps a turn.
 SAMPLE_EVERY = 7
 FLUSH_AT = 4 * 1024  # numbers
 
@@ -100,6 +118,9 @@ class NoTrace:
         pass
 
     def count(self, name: str, value: int) -> None:
+        pass
+
+    def sent(self, messages: int, nbytes: int, pickles: int) -> None:
         pass
 
     def request(self, event: str, rid: str) -> None:
@@ -147,12 +168,20 @@ class Trace:
         self._add((BACK, perf_counter_ns(), thread_time_ns() if self._sampled else NOT_READ, 0))
 
     def waited(self) -> None:
-        """It turns out that this turn's first wait in `transport` was for work: it was `idle`."""
+        """It turns out that a wait was for work, and so `idle`: the wait for router or plan that goes on, or else this
+        turn's first part in `transport`."""
         self._add((WAITED, NOT_READ, NOT_READ, 0))
 
     def count(self, name: str, value: int) -> None:
         """So many more (messages, bytes, ..), or so many now (waiting, running)."""
         self._add((CODES[name], NOT_READ, NOT_READ, value))
+
+    def sent(self, messages: int, nbytes: int, pickles: int) -> None:
+        """So many messages to other processes, the bytes of all of them, and the pickles made for them."""
+        self.count("messages", messages)
+        self.count("bytes", nbytes)
+        if pickles:
+            self.count("pickles", pickles)
 
     def request(self, event: str, rid: str) -> None:
         """`received` or `finished` here; for the arrows between processes."""

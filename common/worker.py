@@ -181,7 +181,8 @@ class Worker:
 
     def execute(self, plan: BatchPlan) -> Sampled:
         """One forward and one sample on this rank's shard. Every rank must execute the same plans in the same order.
-        Touches nothing that the other calls do, so that a thread of its own may call it."""
+        A thread of its own may call it: what it changes is the runner's, of which the other calls only read counts
+        (StatsRequest), each a number of its own."""
         if self._check_every:
             self._digest.update(plan)
             if plan.turn % self._check_every == 0:

@@ -27,6 +27,7 @@ from common.messages import (
     FlushRequest,
     GenerateRequest,
     LoadReport,
+    Request,
     StatsRequest,
     StopRequest,
     TextBatch,
@@ -75,9 +76,7 @@ class Engine:
         self._request_count = 0
         self._last_batches = 0
         self._drained = threading.Event()
-        self._calls = ControlCalls(
-            self.args.dp_size, self._lock, lambda message: self._requests.send(message), self._raise_failure
-        )
+        self._calls = ControlCalls(self.args.dp_size, self._lock, self._send, self._raise_failure)
         self._owner = os.getpid()
         self._receiver: AnswerReceiver | None = None
         self._closing = False  # shutdown has begun
@@ -185,14 +184,19 @@ class Engine:
                 self._request_count += 1
                 stream = Stream(request.rid, time.perf_counter(), inbox, request.logprobs)
                 self._streams[request.rid] = stream
-                trace = self._callers.own()
-                trace.turn()
-                trace.part("send_output")
-                trace.request("received", request.rid)
-                self._requests.send(request)
-                trace.part("idle")
+                self._send(request)
             streams.append(stream)
         return streams
+
+    def _send(self, message: Request) -> None:
+        """Under the lock: no stage has two connections to main."""
+        trace = self._callers.own()
+        trace.turn()
+        trace.part("send_output")
+        if isinstance(message, GenerateRequest):
+            trace.request("received", message.rid)
+        self._requests.send(message, trace)
+        trace.part("idle")
 
     def _stream_results(self, requests: list[GenerateRequest], single: bool) -> Iterator[dict]:
         """Requests are handed over when the first result is asked for, and aborted when the caller stops asking."""
@@ -209,7 +213,7 @@ class Engine:
         with self._lock:
             for stream in streams:
                 if not stream.done.is_set() and not self._failure:
-                    self._requests.send(AbortRequest(self._calls.next_id(), stream.rid))
+                    self._send(AbortRequest(self._calls.next_id(), stream.rid))
 
     # ------------------------------------------------------------------ control
 

@@ -51,12 +51,16 @@ COUNTED = [
         "value; an idle engine blocks",
     ),
     ("era", "what each version had: sleeps, bursts of decode steps, encodings, busy loops"),
-    ("messages", "rpyc calls, from a router to its ranks"),
+    (
+        "messages",
+        "between processes, counted where they are sent: ZMQ, rpyc's calls, answers and callbacks, queues and pipes; a "
+        "broadcast counts once for each rank that receives it",
+    ),
     (
         "bytes, pickles, copies",
-        "what is broadcast in a turn, as encoded; the pickles in it; copies of the whole",
+        "of all these messages, as encoded; the pickles made for them; copies of the whole that an encoding makes",
     ),
-    ("collectives", "broadcasts among the ranks of a replica; each rank counts its own"),
+    ("collectives", "broadcasts from rank 0 to the other ranks of its replica, each counted once"),
     (
         "95% interval",
         "of the median, by 10,000 bootstrap resamples of the runs (of a ratio: of the pairs of runs of one repeat)",

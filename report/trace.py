@@ -12,11 +12,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.tracing import COUNTERS, NOT_READ, PARTS, Record, read_trace
+from common.tracing import COUNTERS, DISTRIBUTE, NOT_READ, PARTS, Record, read_trace
 
 FIRST = ("main", "evo-router", "evo-controller-multi", "evo-dp-controller")
 LEVELS = ("running", "waiting")
-WAITS = ("idle", "pacing_sleep", "wait_for_router", "wait_for_forward")
+WAITS = ("idle", "pacing_sleep", "wait_for_router", "wait_for_forward", "wait_for_plan")
 RUNS = ("forward", "wait_for_forward")  # what a turn that runs a batch has, on one thread or on two
 
 
@@ -37,13 +37,15 @@ class Part:
 @dataclass
 class Turn:
     """`cpu_begin`: the thread's CPU clock at its begin, ns since the thread began; `cpu`: how much of it the turn took,
-    NOT_READ when it did not end. `counts`: sums of what was counted in it."""
+    NOT_READ when it did not end. `counts`: sums of what was counted in it; `distribute_counts`: of what was counted in
+    those parts of it that `distribute` consists of."""
 
     cpu_begin: int
     sampled: bool
     cpu: int = NOT_READ
     parts: list[Part] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    distribute_counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def begin(self) -> int:
@@ -126,8 +128,13 @@ def _thread(path: Path) -> ThreadTrace:
             trace.levels.append(record._replace(wall_ns=current.wall_ns if current else 0))
         elif record.name in COUNTERS:
             turn.counts[record.name] += record.value
+            if name in DISTRIBUTE:
+                turn.distribute_counts[record.name] += record.value
         elif record.name == "waited":
-            _was_idle(turn)
+            if name in ("wait_for_router", "wait_for_plan"):
+                name = "idle"
+            else:
+                _was_idle(turn)
         elif record.name in ("received", "finished"):
             trace.requests.append(record)
         else:
@@ -196,11 +203,13 @@ def sampled_of(thread: ThreadTrace, turns: list[int]) -> dict[str, tuple[int, in
     return {kind: (len(chosen), sum(turn.sampled for turn in chosen)) for kind, chosen in kinds if chosen}
 
 
-def counts_of(thread: ThreadTrace, turns: list[int]) -> dict[str, int]:
-    """The sums of what was counted in these turns."""
+def counts_of(thread: ThreadTrace, turns: list[int], distribute: bool = False) -> dict[str, int]:
+    """The sums of what was counted in these turns; with `distribute` only what took their input to the ranks, and of
+    rpyc the answers."""
     total: Counter[str] = Counter()
     for number in turns:
-        total.update(thread.turns[number].counts)
+        turn = thread.turns[number]
+        total.update(turn.distribute_counts if distribute else turn.counts)
     return dict(total)
 
 

@@ -22,7 +22,7 @@ from common.tracing import NO_TRACE, NoTrace, Trace
 
 
 class Encoding(Protocol):
-    pickles: int  # of a message, on one side
+    pickles: int  # that encoding a message makes
     copies: int  # of the whole content, on the sender's side, beside the encoder's own output
 
     def encode(self, message: Any) -> torch.Tensor:
@@ -92,6 +92,7 @@ class MessageBroadcast:
         self._encoding = encoding
         self._counts = counts
         self._trace = trace
+        self._receivers = dist.get_world_size(group) - 1
         counts |= {"broadcasts": 0, "empty_broadcasts": 0}
 
     def send(self, message: Any) -> None:
@@ -99,15 +100,20 @@ class MessageBroadcast:
         if message == []:
             self._trace.part("transport")
             self._counts["empty_broadcasts"] += 1
-            self._broadcast(torch.tensor([0]))
+            self._send(torch.tensor([0]))
             return
         self._trace.part("encode")
         content = self._encoding.encode(message)
-        self._trace.count("pickles", self._encoding.pickles)
         self._trace.count("copies", self._encoding.copies)
         self._trace.part("transport")
-        self._broadcast(torch.tensor([len(content)]))
-        self._broadcast(content)
+        self._send(torch.tensor([len(content)]))
+        self._send(content, self._encoding.pickles)
+
+    def _send(self, tensor: torch.Tensor, pickles: int = 0) -> None:
+        """Counted here, at the sending end, for every rank that receives it."""
+        self._trace.sent(self._receivers, self._receivers * tensor.nbytes, pickles)
+        self._trace.count("collectives", 1)
+        self._broadcast(tensor)
 
     def receive(self, idle: bool = False) -> Any:
         """The other ranks; blocks until rank 0 sends. The single 0 is an empty list. idle: there is nothing to do
@@ -121,13 +127,10 @@ class MessageBroadcast:
         self._trace.part("transport")
         self._broadcast(content)
         self._trace.part("decode")
-        self._trace.count("pickles", self._encoding.pickles)
         return self._encoding.decode(content)
 
     def _broadcast(self, tensor: torch.Tensor) -> None:
         self._counts["broadcasts"] += 1
-        self._trace.count("collectives", 1)
-        self._trace.count("bytes", tensor.nbytes)
         try:
             dist.broadcast(tensor, src=0, group=self._group)
         except RuntimeError as error:  # gloo has no type of its own for a connection that broke

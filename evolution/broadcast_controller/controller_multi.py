@@ -14,7 +14,7 @@ from multiprocessing import resource_tracker
 import zmq
 
 from common.args import EngineArgs
-from common.channels import Endpoints, Receiver
+from common.channels import Endpoints, Receiver, count_pickled
 from common.dispatch import BacklogDispatcher, Dispatcher
 from common.messages import GenerateRequest, Request, StopRequest
 from common.processes import ChildContext, configure_logging
@@ -81,14 +81,18 @@ class ControllerMulti:
             self.trace.part("send_output")
             for message in messages:
                 if isinstance(message, GenerateRequest):
-                    self.queues[self.dispatcher.pick()].put(message)
+                    self.put(self.queues[self.dispatcher.pick()], message)
                     continue
                 if isinstance(message, StopRequest):
                     self.supervisor.expect_exit()
                 for queue in self.queues:
-                    queue.put(message)
+                    self.put(queue, message)
                 if isinstance(message, StopRequest):
                     return
+
+    def put(self, queue: multiprocessing.Queue, message: Request) -> None:
+        queue.put(message)
+        count_pickled(message, self.trace)
 
 
 def unlink_names(queue: multiprocessing.Queue) -> None:

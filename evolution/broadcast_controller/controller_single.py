@@ -8,7 +8,7 @@ from typing import Any
 
 from common.args import EngineArgs
 from common.batch import BatchPlan, Turn
-from common.channels import Endpoints, Receiver, Sender
+from common.channels import Endpoints, Receiver, Sender, count_pickled
 from common.messages import Request, TurnOutput
 from common.parallel.group import control_group
 from common.processes import ChildContext, configure_logging
@@ -133,8 +133,9 @@ class ControllerSingle:
         if output.stop:
             self.supervisor.expect_exit()
         if output.tokens:
-            self.send_to_detokenizer.send(output.tokens)
+            self.send_to_detokenizer.send(output.tokens, self.trace)
         if self.send_finished and output.finished:
             self.send_finished.send(output.finished)
+            count_pickled(output.finished, self.trace)
         for message in output.control:
-            self.send_to_main.send(message)
+            self.send_to_main.send(message, self.trace)

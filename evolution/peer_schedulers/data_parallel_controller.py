@@ -57,11 +57,11 @@ class DataParallelController:
             self.trace.part("send_output")
             for message in messages:
                 if isinstance(message, GenerateRequest):
-                    self.workers[self.dispatcher.pick()].send(message)
+                    self.workers[self.dispatcher.pick()].send(message, self.trace)
                     continue
                 if isinstance(message, StopRequest):
                     self.supervisor.expect_exit()
                 for worker in self.workers:
-                    worker.send(message)
+                    worker.send(message, self.trace)
                 if isinstance(message, StopRequest):
                     return

@@ -129,8 +129,8 @@ class PeerScheduler:
 
     def send(self, output: TurnOutput) -> None:
         if output.tokens:
-            self.send_to_detokenizer.send(output.tokens)
+            self.send_to_detokenizer.send(output.tokens, self.trace)
         if self.send_to_controller and output.finished:
-            self.send_to_controller.send(FinishedCount(self.replica, output.finished))
+            self.send_to_controller.send(FinishedCount(self.replica, output.finished), self.trace)
         for message in output.control:
-            self.send_to_main.send(message)
+            self.send_to_main.send(message, self.trace)

@@ -137,9 +137,9 @@ class DataParallelWorkerThread(threading.Thread):
             output = await model_client.step(messages)
             trace.part("send_output")
             if output.tokens:
-                send_to_detokenizer.send(output.tokens)
+                send_to_detokenizer.send(output.tokens, trace)
             for message in output.control:
-                send_to_main.send(message)
+                send_to_main.send(message, trace)
             if output.finished:
                 self.finished(self.replica, output.finished)
             trace.part("pacing_sleep")

@@ -37,9 +37,9 @@ def run_local_router_process(context: ChildContext, args: EngineArgs, endpoints:
         messages = recv_from_tokenizer.drain(wait=False)
         output = worker.step(messages)
         if output.tokens:
-            send_to_detokenizer.send(output.tokens)
+            send_to_detokenizer.send(output.tokens, trace)
         for message in output.control:
-            send_to_main.send(message)
+            send_to_main.send(message, trace)
         trace.part("pacing_sleep")
         if output.tokens and constants.sleep_after_output:
             time.sleep(constants.sleep_after_output)

@@ -44,51 +44,52 @@ class ModelRpcClient:
         self.step = self._step_replicated if args.scheduling == "replicated" else self._step_rank0
         calls = ValueCalls if constants.calls == "by value" else ReferenceCalls
         self._ranks = [calls(rank, address, constants) for rank, address in enumerate(addresses)]
-        self._sent = (0, 0)
-        if trace.on:
-            self._count_sent()  # what connecting took belongs to no turn
+        self._sent = self._sent_so_far()  # what connecting took belongs to no turn
+        self._busy = False
 
     async def _step_replicated(self, messages: list[Request]) -> TurnOutput:
         """Every rank is sent the requests and plans for itself; rank 0's output is the one that counts."""
         return await self._call_all("step", messages)
 
     async def _step_rank0(self, messages: list[Request]) -> TurnOutput:
-        """Rank 0 plans; every rank is sent the plan and executes it, until rank 0 says that the turn is over."""
+        """Rank 0 plans; every rank is sent the plan and executes it, until rank 0 says that the turn is over. With the
+        first plan goes whether there was nothing to do before this turn, which the other ranks cannot know."""
         rank0 = self._ranks[0]
         self._trace.part("encode")
         payload = rank0.pack(messages)
         self._trace.part("transport")
         reply = await rank0.call("plan", payload)
         self._trace.part("decode")
-        answer = self._unpack(reply)
+        answer = self._unpack(reply, pulled_by=1)
+        waited = not self._busy
         while isinstance(answer, BatchPlan):
-            answer = await self._call_all("execute", [answer])
+            answer = await self._call_all("execute", [answer], waited)
+            waited = False
+        self._busy = answer.busy
         return answer
 
-    async def _call_all(self, method: str, argument: list[Any]) -> Any:
+    async def _call_all(self, method: str, argument: list[Any], *more: bool) -> Any:
         rank0 = self._ranks[0]
         self._trace.part("encode")
         payload = rank0.pack(argument)
         self._trace.part("transport")
-        replies = await asyncio.gather(*[rank.call(method, payload) for rank in self._ranks])
+        replies = await asyncio.gather(*[rank.call(method, payload, *more) for rank in self._ranks])
         self._trace.part("decode")
-        return self._unpack(replies[0])
+        return self._unpack(replies[0], pulled_by=len(self._ranks))
 
-    def _unpack(self, reply: Any) -> BatchPlan | TurnOutput:
-        """Of rank 0."""
+    def _unpack(self, reply: Any, pulled_by: int) -> BatchPlan | TurnOutput:
+        """Of rank 0. `pulled_by`: how many ranks had the argument, and by reference a pickle of it each."""
         answer = self._ranks[0].unpack(reply, list[BatchPlan | TurnOutput])[0]
         if self._trace.on:
-            self._trace.count("pickles", self._ranks[0].pickles)
-            self._count_sent()
+            before, self._sent = self._sent, self._sent_so_far()
+            pickles = self._ranks[0].pickles * pulled_by
+            self._trace.sent(self._sent[0] - before[0], self._sent[1] - before[1], pickles)
         return answer
 
-    def _count_sent(self) -> None:
-        """Since the last time, to all ranks; by reference the ranks' callbacks are answered, too."""
-        before = self._sent
+    def _sent_so_far(self) -> tuple[int, int]:
+        """Messages and bytes, to all ranks; by reference their callbacks are answered, too."""
         channels = [rank.channel for rank in self._ranks]
-        self._sent = (sum(channel.messages for channel in channels), sum(channel.sent_bytes for channel in channels))
-        self._trace.count("messages", self._sent[0] - before[0])
-        self._trace.count("bytes", self._sent[1] - before[1])
+        return sum(channel.messages for channel in channels), sum(channel.sent_bytes for channel in channels)
 
     def close(self) -> None:
         """Close the connections, which ends the ranks' servers."""

@@ -43,7 +43,7 @@ class ModelRpcService(rpyc.Service):
         self.worker = worker
         self.end = end
         self.channel: CountingChannel  # set when the router has connected
-        self._sent = (0, 0)
+        self._sent: tuple[int, int] | None = None  # messages and bytes, when a call last began
 
     def exposed_step(self, requests: Any) -> Any:
         """`replicated`: a whole turn."""
@@ -53,9 +53,12 @@ class ModelRpcService(rpyc.Service):
         """`rank0`, on rank 0: a plan to execute; or what the turn gave, when there is nothing to run."""
         return self._guarded(lambda: self._plan(self.end.take(requests, list[Request])))
 
-    def exposed_execute(self, plan: Any) -> Any:
-        """`rank0`: execute. Rank 0 also commits, and says as after `plan` what comes next; the others say nothing."""
+    def exposed_execute(self, plan: Any, waited: bool) -> Any:
+        """`rank0`: execute. Rank 0 also commits, and says as after `plan` what comes next; the others say nothing.
+        `waited`: before this turn there was nothing to do, as rank 0 has noticed itself."""
         planned_here = self.worker.rank == 0  # then the turn began with `plan`
+        if waited and not planned_here:
+            self.worker.trace.waited()
         return self._guarded(lambda: self._execute(self.end.take(plan, list[BatchPlan])[0]), begins=not planned_here)
 
     def _plan(self, requests: list[Request]) -> BatchPlan | TurnOutput:
@@ -74,6 +77,8 @@ class ModelRpcService(rpyc.Service):
         if begins:
             trace.turn()
         trace.part("decode")
+        if trace.on:
+            self._count_sent()
         try:
             result = call()
             trace.part("encode")
@@ -83,13 +88,11 @@ class ModelRpcService(rpyc.Service):
             raise
         finally:
             # rpyc sends the reply, and waits for the next call.
-            trace.part("wait_for_router" if self.worker.scheduler and self.worker.busy else "idle")
-            if trace.on:
-                self._count_sent()
+            trace.part("idle" if self.worker.scheduler and not self.worker.busy else "wait_for_router")
 
     def _count_sent(self) -> None:
-        """Since the last call: the reply to this one is not among it yet, that to the last one is."""
+        """What the last call took: its reply is sent when it is over. What connecting took is left out."""
         before, self._sent = self._sent, (self.channel.messages, self.channel.sent_bytes)
-        self.worker.trace.count("messages", self._sent[0] - before[0])
-        self.worker.trace.count("bytes", self._sent[1] - before[1])
-        self.worker.trace.count("pickles", self.end.pickles)
+        if before is not None:
+            pickles = self.end.pickles if self.worker.rank == 0 else 0  # by reference only rank 0's reply is pulled
+            self.worker.trace.sent(self._sent[0] - before[0], self._sent[1] - before[1], pickles)

@@ -77,13 +77,12 @@ class Router:
             if output.tokens and self.constants.sleep_after_output:
                 await asyncio.sleep(self.constants.sleep_after_output)
             if not self.constants.sleep_every_turn:
-                self.trace.part(
-                    "recv_requests"
-                )  # no sleep, but a step of the loop, in which the other task can receive
+                # No sleep, but a step of the loop, in which the other task can receive.
+                self.trace.part("recv_requests")
             await asyncio.sleep(self.constants.sleep_every_turn)
 
     def send(self, output: TurnOutput) -> None:
         if output.tokens:
-            self.send_to_detokenizer.send(output.tokens)
+            self.send_to_detokenizer.send(output.tokens, self.trace)
         for message in output.control:
-            self.send_to_main.send(message)
+            self.send_to_main.send(message, self.trace)

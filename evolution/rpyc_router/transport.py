@@ -62,7 +62,7 @@ class CountingChannel(Channel):
 class ValueCalls:
     """The connection to one rank. Must be made on the event loop that will await the calls."""
 
-    pickles = 0  # of an argument or a reply, on one side
+    pickles = 0  # that a rank's pulling an argument makes
 
     def __init__(self, rank: int, address: str | int, constants: RpycConstants) -> None:
         self._rank = rank
@@ -81,12 +81,12 @@ class ValueCalls:
     def unpack(reply: bytes, list_type: Any) -> list[Any]:
         return msgspec.msgpack.decode(reply, type=list_type)
 
-    def call(self, method: str, payload: bytes) -> asyncio.Future:
+    def call(self, method: str, payload: bytes, *more: bool) -> asyncio.Future:
         """The reply, to be awaited. Raises what the rank raised; PeerLost when it is gone."""
         future = self._loop.create_future()
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)
-        self._remote[method](payload).add_callback(lambda result: _settle(future, result))
+        self._remote[method](payload, *more).add_callback(lambda result: _settle(future, result))
         return future
 
     def close(self) -> None:
@@ -127,8 +127,8 @@ class ReferenceCalls:
         """Raises what the rank raised."""
         return obtain(reply.value)
 
-    async def call(self, method: str, payload: list[Any]) -> rpyc.AsyncResult:
-        reply = self._remote[method](payload)
+    async def call(self, method: str, payload: list[Any], *more: bool) -> rpyc.AsyncResult:
+        reply = self._remote[method](payload, *more)
         await asyncio.get_running_loop().run_in_executor(self._thread, reply.wait)
         return reply
 
@@ -175,7 +175,7 @@ def _connect(
 class ValueEnd:
     """Takes arguments in and gives results out, by value."""
 
-    pickles = 0
+    pickles = 0  # that the router's pulling a result makes
 
     @staticmethod
     def take(payload: bytes, list_type: Any) -> list[Any]:

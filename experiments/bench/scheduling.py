@@ -5,9 +5,8 @@ plans, and the ranks are sent the plan. All stages can do both. On the simulated
 compete with a model for the cores. Each engine takes the cells one after the other, on an empty cache: so many requests
 at once that fill the batch (at most 64 run), and so many more that wait.
 
-    bytes, collectives   a turn, that go between the processes of a stage: with gloo from rank 0 to the others, counted
-                         on each of these; with rpyc all that router and ranks send, rank 0's tokens among it
-    calls    rpyc's messages of a turn, there and back
+    messages, bytes, collectives   a turn, by which the ranks are told what to do: with gloo from rank 0 to the others;
+                         with rpyc all that router and ranks send, the tokens that rank 0 gives back among it
     CPU      of all processes a turn, as the system counts it, without what only simulating takes
     TPOT     median of the requests
     planning wall time of a turn that rank 0 spends on taking requests in and choosing what runs
@@ -51,7 +50,7 @@ LEAST_REQUESTS = 64  # of a cell: a small one is measured several times
 PLANNING = ("process_input_requests", "get_next_batch_to_run")
 COUNTS = ("bytes", "collectives", "messages")
 FIGURES = {
-    "bytes": "bytes", "collectives": "coll.", "messages": "calls",
+    "bytes": "bytes", "collectives": "coll.", "messages": "messages",
     "cpu_us": "CPU us", "tpot_us": "TPOT us", "planning_us": "plan us",
 }  # fmt: skip
 ENGINE_S, CELL_S = 3.0, 1.0
@@ -175,9 +174,8 @@ def per_turn(threads: list[ThreadTrace], cpu_ns: float) -> dict[str, float]:
     rank0 = next(thread for thread in threads if "TP0" in thread.process)
     working = working_turns(rank0)
     parts = parts_of(rank0, working)
-    # A broadcast is counted on every rank, and leaves only rank 0; a message of rpyc is counted where it is sent.
-    counted = threads if any("rpyc" in thread.process for thread in threads) else [t for t in threads if t is not rank0]
-    counts = sum((Counter(counts_of(thread, working_turns(thread))) for thread in counted), Counter())
+    of_threads = [counts_of(thread, working_turns(thread), distribute=True) for thread in threads]
+    counts = sum(map(Counter, of_threads), Counter())
     return {
         "turns": len(working),
         **{name: counts[name] / len(working) for name in COUNTS},

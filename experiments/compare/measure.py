@@ -187,7 +187,7 @@ def _turns(thread: ThreadTrace) -> Turns:
         parts=_parts(thread, working),
         rest=_parts(thread, others),
         medians=_medians([thread.turns[n] for n in working]),
-        counts=counts_of(thread, working),
+        counts=counts_of(thread, working or others),  # main, a dispatcher, the detokenizer: of all turns
     )
 
 

@@ -37,7 +37,7 @@ def turn_count(run: Run) -> int:
 
 
 def counted(run: Run, name: str) -> int:
-    """Over all threads: messages, bytes, pickles, copies, collectives."""
+    """Over all threads: messages, bytes, pickles, copies, collectives. Each is counted once, where it is sent."""
     return sum(turns.counts.get(name, 0) for turns in run.turns)
 
 

@@ -82,7 +82,8 @@ class Turns(msgspec.Struct):
     router's: with a call), part -> (wall us, CPU us) in all of them together; `rest`: the same of the others.
     `medians`: of what a working turn takes, in us: the whole "turn" without waits for work; of it "forward" and
     "control" (all but the forward, an era's sleeps too).
-    `counts`: messages, bytes, pickles, copies, collectives of the working turns. `rank`: None where no rank runs."""
+    `counts`: messages, bytes, pickles, copies, collectives of the working turns; of a thread that has none, of all.
+    `rank`: None where no rank runs."""
 
     process: str
     thread: str

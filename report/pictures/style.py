@@ -43,6 +43,7 @@ PARTS = {
     "distribute": ("#e69f00", ""),
     "wait_for_router": ("#fff7e6", "\\\\"),
     "wait_for_forward": ("#f4f4f4", "////"),
+    "wait_for_plan": ("#f4f4f4", "----"),
     "process_input_requests": ("#f0e442", ""),
     "get_next_batch_to_run": ("#8c6bb1", "////"),
     "prepare": ("#b5b5b5", "\\\\\\\\"),
