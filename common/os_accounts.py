@@ -83,10 +83,3 @@ def process_cpu_ns(pid: int) -> int:
         return time.clock_gettime_ns(~pid << 3 | CPU_CLOCK_OF_A_PROCESS)
     except OSError:
         raise ProcessLookupError(f"no process {pid}") from None
-
-
-def ended_threads_ns(pid: int) -> int:
-    """What threads that have ended took. Two readings, one after the other: while the process runs it is a few ms
-    off, and never below 0."""
-    live = sum(account.cpu_ns for account in thread_accounts(pid))
-    return max(0, process_cpu_ns(pid) - live)

@@ -10,6 +10,7 @@ import zmq
 
 from common.channels import Endpoints, Receiver
 from common.messages import ControlOut, TextBatch
+from common.processes import name_this_thread
 from common.tracing import NoTrace, Trace, make_trace
 
 
@@ -45,6 +46,7 @@ class AnswerReceiver:
         os.close(self._wake)
 
     def _run(self, take_texts: Callable, take_control: Callable, fail: Callable) -> None:
+        name_this_thread("receiver")
         trace = make_trace(self._trace_dir, "main", "receiver")
         poller = zmq.Poller()
         for source in (self._texts.socket, self._control.socket, self._wake):

@@ -21,6 +21,7 @@ Principles
 from common.processes.child import ChildContext, configure_logging, open_standard_streams, refuse_while_spawning
 from common.processes.failures import Failure, PeerLost, ProcessFailed, ReadyReport
 from common.processes.supervisor import Supervisor
+from common.processes.thread_names import name_this_thread
 
 __all__ = [
     "ChildContext",
@@ -30,6 +31,7 @@ __all__ = [
     "ReadyReport",
     "Supervisor",
     "configure_logging",
+    "name_this_thread",
     "open_standard_streams",
     "refuse_while_spawning",
 ]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from common.processes.child import EXIT_NO_MAIN_GUARD, child_main
 from common.processes.failures import FIRST_CAUSE_WINDOW, STOP_TIMEOUT, Failure, ProcessFailed, ReadyReport
+from common.processes.thread_names import name_this_thread
 
 if TYPE_CHECKING:
     import psutil
@@ -115,6 +116,7 @@ class Supervisor:
     # ------------------------------------------------------------------ the supervisor's thread
 
     def _run(self) -> None:
+        name_this_thread("supervisor")
         while not self._closed:
             watched: dict[Any, _Child] = {}
             for child in self._children:

@@ -5,6 +5,9 @@
    own time, published in shared memory    latest launch               deadline
 ```
 
+Of the overshoot, `late` is what the kernel was late in waking the thread (`common.sim.sleep`). The rest is the thread's
+wait for the interpreter's lock, which another thread of the process may hold.
+
 The ranks of a replica meet at each forward, as the collectives of a real one make them: each publishes when it
 launched and blocks until all have, and all sleep up to the same deadline on CLOCK_MONOTONIC, off the cores. Prediction,
 bookkeeping and tokens are done after they have met, where a GPU would be computing: before it they would take the cores
@@ -14,7 +17,7 @@ plane can leave it out.
 
 from __future__ import annotations
 
-import ctypes
+import hashlib
 import time
 from typing import TYPE_CHECKING
 
@@ -24,6 +27,7 @@ from common.batch import BatchPlan, PrefillSeq, Sampled
 from common.messages import unpack_ids
 from common.sim.profiles import SimProfile
 from common.sim.roofline import Roofline
+from common.sim.sleep import Sleeper
 from common.sim.tokens import hashed_tokens
 from common.tracing import NO_TRACE, NoTrace, Trace
 
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 
 # A launch time and a CPU time, both in ns and below 2**63, travel as one int.
 CPU_BITS = 63
-PR_SET_TIMERSLACK = 29
+HASH_ROUNDS = 200  # of which the time is measured first; about 0.1 ms
 
 
 class SimRunner:
@@ -47,8 +51,6 @@ class SimRunner:
         trace: Trace | NoTrace = NO_TRACE,
     ) -> None:
         """token_ids: those that may come out. launch_us: CPU time that launching a forward burns, before it begins."""
-        # By default the kernel may wake a thread 50 us late, to wake several at once.
-        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
         self._tp = tp
         self.trace = trace  # of the thread that executes
         self._roofline = Roofline(profile, tp.size)
@@ -57,7 +59,10 @@ class SimRunner:
         self._lengths = np.zeros(max_running_requests, dtype=np.int64)  # tokens with KV
         self._seeds = np.zeros(max_running_requests, dtype=np.int64)
         self._forwards = self._predicted = self._slept = self._overshoot = self._waited = 0  # ns, but the first
+        self._decodes = self._decode_late = 0  # the second in ns
         self._cpu = self._launch_cpu = self._others_cpu = 0
+        self._sleeper = Sleeper()
+        self._rounds_per_ns = HASH_ROUNDS / min(_hash(HASH_ROUNDS) for _ in range(3)) if self._launch_ns else 0.0
 
     def execute(self, plan: BatchPlan) -> Sampled:
         """Let one turn pass: int32 token ids, one per prefill sequence with `sample`, in order, or one per decode row.
@@ -79,12 +84,16 @@ class SimRunner:
             seconds = self._roofline.decode_seconds(len(rows), int(self._lengths[rows].sum()))
         # The token being sampled has as many tokens before it as the row holds.
         tokens = hashed_tokens(self._seeds[rows], self._lengths[rows], self._token_ids)
-        self._sleep(latest, round(seconds * 1e9))
+        late = self._sleep(latest, round(seconds * 1e9))
+        if not plan.prefill:
+            self._decodes += 1
+            self._decode_late += late
         self._cpu += time.thread_time_ns() - cpu_before
         return Sampled(tokens)
 
     def counts(self) -> dict[str, float]:
-        """Seconds of all forwards so far. From launch to return they took wait + predicted + overshoot.
+        """Seconds of all forwards so far. From launch to return they took wait + predicted + overshoot. Of decode steps,
+        sim_decode_late_seconds is that part of the overshoot in which the kernel had not woken the thread.
 
         sim_cpu_seconds is CPU time that only the simulation takes, on this rank; sim_others_cpu_seconds the same on the
         replica's other ranks, as of the last launch. What launching burned stands in for a real cost: it is not in it.
@@ -95,6 +104,8 @@ class SimRunner:
             "sim_wait_seconds": self._waited / 1e9,
             "sim_slept_seconds": self._slept / 1e9,
             "sim_overshoot_seconds": self._overshoot / 1e9,
+            "sim_decodes": self._decodes,
+            "sim_decode_late_seconds": self._decode_late / 1e9,
             "sim_cpu_seconds": self._cpu / 1e9,
             "sim_others_cpu_seconds": self._others_cpu / 1e9,
             "sim_launch_cpu_seconds": self._launch_cpu / 1e9,
@@ -103,13 +114,12 @@ class SimRunner:
     # ------------------------------------------------------------------ time
 
     def _launch(self) -> None:
-        """Keep the core busy, as launching kernels does. The thread's own CPU clock says when it is enough, so being
-        preempted does not shorten the work."""
-        if not self._launch_ns:
-            return
-        began = time.thread_time_ns()
-        while (burned := time.thread_time_ns() - began) < self._launch_ns:
-            pass
+        """Keep a core busy, and not the interpreter: the driver's part in launching kernels holds up no other thread of
+        the process. The thread's own CPU clock says when it is enough, so being preempted does not shorten the work."""
+        burned = 0
+        while (left := self._launch_ns - burned) > 0:
+            rounds = max(1, round(left * self._rounds_per_ns))
+            burned += _hash(rounds)
         self._launch_cpu += burned
 
     def _meet(self, launched: int) -> int:
@@ -120,17 +130,17 @@ class SimRunner:
         self._others_cpu = sum(value & ((1 << CPU_BITS) - 1) for value in met) - self._cpu
         return latest
 
-    def _sleep(self, latest: int, predicted: int) -> None:
-        """Return `predicted` ns after the latest rank's launch."""
+    def _sleep(self, latest: int, predicted: int) -> int:
+        """Return `predicted` ns after the latest rank's launch; ns that the kernel was late."""
         deadline = latest + predicted
         before = time.monotonic_ns()
-        if before < deadline:
-            time.sleep((deadline - before) / 1e9)  # clock_nanosleep to an absolute time, since Python 3.11
+        late = self._sleeper.until(deadline)
         after = time.monotonic_ns()
         self._forwards += 1
         self._predicted += predicted
         self._slept += after - before
         self._overshoot += after - deadline
+        return late
 
     # ------------------------------------------------------------------ rows
 
@@ -155,3 +165,10 @@ class SimRunner:
             raise ValueError(f"a decode step of rows {rows.tolist()}: each must have been prefilled")
         self._lengths[rows] += 1
         return rows
+
+
+def _hash(rounds: int) -> int:
+    """ns of this thread's CPU time that so many rounds took, without the interpreter's lock."""
+    began = time.thread_time_ns()
+    hashlib.pbkdf2_hmac("sha256", b"launch", b"", rounds)
+    return time.thread_time_ns() - began

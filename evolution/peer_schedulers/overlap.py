@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from common.batch import BatchPlan, Sampled
 from common.messages import GenerateRequest
-from common.processes import ChildContext
+from common.processes import ChildContext, name_this_thread
 from common.tracing import make_trace
 from common.worker import Worker
 
@@ -45,8 +45,10 @@ def event_loop_overlap(scheduler: PeerScheduler, forward: ForwardThread) -> None
     """Every rank plans from the same requests, one turn ahead of its forward thread."""
     worker, trace = scheduler.worker, scheduler.trace
     launched: BatchPlan | None = None  # the turn whose tokens are not known
+    waited = False  # there was nothing to do since the last launch
     while True:
         trace.turn()
+        waited = waited or not worker.busy
         messages = scheduler.recv_requests()
         if launched and not all(isinstance(message, GenerateRequest) for message in messages):
             trace.part("wait_for_forward")
@@ -54,7 +56,8 @@ def event_loop_overlap(scheduler: PeerScheduler, forward: ForwardThread) -> None
             launched = None
         plan = worker.plan_ahead(messages)
         if plan is not None:
-            forward.launch(plan)
+            forward.launch(plan, waited)
+            waited = False
         if launched:
             trace.part("wait_for_forward")
             worker.commit(launched, forward.result())
@@ -74,13 +77,14 @@ class ForwardThread:
         self._context = context
         self._worker = worker
         self._trace_dir = trace_dir
-        self._plans: SimpleQueue[BatchPlan | None] = SimpleQueue()
+        self._plans: SimpleQueue[tuple[BatchPlan, bool] | None] = SimpleQueue()
         self._results: SimpleQueue[Sampled] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="forward", daemon=True)
         self._thread.start()
 
-    def launch(self, plan: BatchPlan) -> None:
-        self._plans.put(plan)
+    def launch(self, plan: BatchPlan, waited: bool) -> None:
+        """`waited`: there was nothing to do since the last launch."""
+        self._plans.put((plan, waited))
 
     def result(self) -> Sampled:
         """Of the oldest launched plan whose result was not taken yet; blocks until it is there."""
@@ -93,13 +97,17 @@ class ForwardThread:
 
     def _run(self) -> None:
         try:
+            name_this_thread("forward")
             trace = self._worker.runner.trace = make_trace(self._trace_dir, self._context.name, "forward")
             trace.turn()
-            trace.part("idle")
-            while (plan := self._plans.get()) is not None:
-                trace.turn()
+            trace.part("wait_for_plan")
+            while (launched := self._plans.get()) is not None:
+                plan, waited = launched
+                if waited:
+                    trace.waited()
                 self._results.put(self._worker.execute(plan))
-                trace.part("idle")
+                trace.turn()
+                trace.part("wait_for_plan")
             trace.close()
         except BaseException as error:  # the scheduling thread waits for a result that will never come
             self._context.fail(error)

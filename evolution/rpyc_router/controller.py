@@ -16,7 +16,7 @@ from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
 from common.dispatch import BacklogDispatcher, Dispatcher
 from common.messages import GenerateRequest, Request, StopRequest, TurnOutput
-from common.processes import ChildContext, configure_logging
+from common.processes import ChildContext, configure_logging, name_this_thread
 from common.tracing import make_trace
 from evolution.rpyc_router.constants import in_force
 from evolution.rpyc_router.model_client import ModelRpcClient, rpyc_addresses, start_model_processes
@@ -118,6 +118,7 @@ class DataParallelWorkerThread(threading.Thread):
 
     def run(self) -> None:
         try:
+            name_this_thread(self.name)
             asyncio.run(self.loop_for_forward())
         except BaseException as error:  # a thread's death would go unnoticed
             self.context.fail(error)

@@ -28,7 +28,7 @@ from rpyc.core.stream import SocketStream
 from rpyc.utils.classic import obtain
 from rpyc.utils.server import OneShotServer
 
-from common.processes import PeerLost
+from common.processes import PeerLost, name_this_thread
 from evolution.rpyc_router.constants import RpycConstants
 from evolution.rpyc_router.stream import LinearStream
 
@@ -116,7 +116,7 @@ class ReferenceCalls:
         self._remote = _remote_methods(self._connection)
         # A thread of its own, where 0.1.5 took one of asyncio's pool: that has cores + 4, and only the thread that
         # waits for a rank answers the rank's callback, so more ranks than threads would wait for each other.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"wait for rank {rank}")
+        self._thread = ThreadPoolExecutor(1, initializer=name_this_thread, initargs=(f"wait for TP{rank}",))
 
     @staticmethod
     def pack(messages: list[Any]) -> list[Any]:
