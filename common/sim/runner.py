@@ -92,8 +92,9 @@ class SimRunner:
         return Sampled(tokens)
 
     def counts(self) -> dict[str, float]:
-        """Seconds of all forwards so far. From launch to return they took wait + predicted + overshoot. Of decode steps,
-        sim_decode_late_seconds is that part of the overshoot in which the kernel had not woken the thread.
+        """Seconds of all forwards so far. From launch to return they took wait + predicted + overshoot.
+        sim_decode_late_seconds, of decode steps alone: the part of the overshoot in which the kernel had not woken the
+        thread.
 
         sim_cpu_seconds is CPU time that only the simulation takes, on this rank; sim_others_cpu_seconds the same on the
         replica's other ranks, as of the last launch. What launching burned stands in for a real cost: it is not in it.

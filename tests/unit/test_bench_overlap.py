@@ -26,11 +26,19 @@ def test_a_pair_of_engines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         normal, ahead = (result["samples"][size][arm] for arm in overlap.ARMS)
         assert judged["ratios"]["tpot"]["pairs"] == [ahead["tpot"][0] / normal["tpot"][0]]
         assert 0 < result["predicted"][size] < normal["turn"][0] < 0.2
-        control = [a["turn"][0] - result["predicted"][size] - a["overshoot"][0] for a in (normal, ahead)]
+        control = [a["turn"][0] - result["predicted"][size] - a["late"][0] for a in (normal, ahead)]
         assert judged["hidden"]["median"] == pytest.approx(1 - control[1] / control[0])
+        assert 0 <= ahead["late"][0] < ahead["turn"][0]
+        assert judged["verdict"] == "undecided", "one pair decides nothing"
     overlap.show(result)
     assert "identical with both loops" in capsys.readouterr().out
     assert len(draw(json.loads(json.dumps(result)), tmp_path)) == 2
+
+
+def test_a_share_of_nothing_is_none() -> None:
+    """A forward may be predicted longer than a turn took."""
+    assert overlap.hidden_share([1e-4, 1e-4], [2e-4, 0.0]) is None
+    assert overlap.hidden_share([1e-4, 3e-4], [2e-4, 3e-4])["pairs"] == [0.5, 0.0]
 
 
 def test_other_tokens_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +52,7 @@ def test_other_tokens_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (("--repeats", "0"), "--repeats must be at least 1"),
         (("--sizes", "1,many"), "give numbers of requests"),
+        (("--sizes", "1,16,1"), "give each number of requests once"),
         (("--sizes", "1000"), "at most 256 requests run at once"),
     ],
 )

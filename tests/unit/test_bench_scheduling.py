@@ -28,7 +28,8 @@ def test_a_pair_of_engines(one_stage: str, monkeypatch: pytest.MonkeyPatch, caps
         if one_stage == "broadcast":  # a prompt is 512 bytes, and goes to one more rank
             assert 512 < per_request < 1024
             assert rank0["collectives"] > 1.9 and replicated["collectives"] < 1.2
-            assert replicated["messages"] == rank0["messages"] == 0
+            for one in (replicated, rank0):  # to one more rank
+                assert one["messages"] == one["collectives"]
         else:  # to two, by a call and an answer each; rank 0's plan is one more call
             assert per_request > 1024
             assert 3.9 < replicated["messages"] < 4.5 and 5.9 < rank0["messages"] < 6.5
