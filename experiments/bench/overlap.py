@@ -11,8 +11,8 @@ The forward is simulated: it takes no core, as on a GPU, so that the scheduling 
     predicted    the forward of such a turn, on average: no loop can be faster
     control      turn - predicted - late: what the forward leaves uncovered of everything else in a turn. Late is how
                  much too late the kernel ends the simulation's sleep, on average of the decode steps. When the thread
-                 of the forwards then waits for the interpreter, since the other one plans, that is a cost of the overlap
-                 loop, and stays in
+                 of the forwards then waits for the interpreter, since the other one plans, that is a cost of the
+                 overlap loop, and stays in
     hidden       (control normal - control overlap) / control normal
 
 A sample is the median over the batches of one engine; a ratio is of two samples of one repeat. What is claimed is that

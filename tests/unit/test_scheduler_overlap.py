@@ -188,3 +188,19 @@ def test_two_turns_may_be_open_and_are_committed_in_their_order():
     scheduler.commit(first, [1])
     scheduler.commit(second, [2])
     assert [chunk.new_ids for chunk in scheduler.take_chunks()] == [[1], [2]]
+
+
+def test_no_flush_while_a_turn_is_open():
+    """The last request has ended, and the step too far still writes its slot: a flush would free it a second time."""
+    scheduler = make()
+    loop = Overlap(scheduler, FakeExecutor())
+    scheduler.add(request("a", 3))
+    while scheduler.running_count or scheduler.waiting_count:
+        loop.turn()
+    assert scheduler.has_work
+    with pytest.raises(RuntimeError, match=r"flush\(\) while turn 4 is not committed"):
+        scheduler.flush()
+    loop.settle()
+    assert scheduler.flush() == (True, "")
+    assert scheduler.kv.pool.available == 100
+    check_accounts(scheduler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -121,6 +122,23 @@ def test_launching_burns_the_core_before_the_forward():
     assert 0.03 <= counts["sim_launch_cpu_seconds"] < 0.035
     assert counts["sim_cpu_seconds"] < 0.01
     assert elapsed >= 0.03 + FORWARD
+
+
+def test_launching_leaves_the_interpreter_to_other_threads():
+    """Nobody is made to give it up: another thread that wakes during the launch runs only if the launch lets it."""
+    runner = make(launch_us=300_000)
+    woke = []
+    other = threading.Thread(target=lambda: (time.sleep(0.05), woke.append(time.monotonic())))
+    before = sys.getswitchinterval()
+    other.start()
+    try:
+        sys.setswitchinterval(60)
+        runner.execute(prefill((0, 10, 1)))
+        launched = time.monotonic()
+    finally:
+        sys.setswitchinterval(before)
+    other.join()
+    assert woke[0] < launched - 0.05
 
 
 @pytest.mark.parametrize("size", [2, 4])
