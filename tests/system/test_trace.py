@@ -57,13 +57,14 @@ def check_parts(planners: list, tp_size: int) -> None:
             assert parts.keys() & set(DISTRIBUTE)
         # CPU time: on a loaded machine a thread may lose the core anywhere.
         assert parts["other"][1] < 0.2 * sum(cpu for name, (_, cpu) in parts.items() if name not in WAITS)
-        if "rpyc" not in thread.process and tp_size > 1:
-            assert counts_of(thread, turns)["collectives"] >= 8
+        if "rpyc" not in thread.process and tp_size > 1:  # rank 0 counts them for all
+            collectives = counts_of(thread, turns).get("collectives", 0)
+            assert collectives >= 8 if thread.process.endswith("TP0") else collectives == 0
         if "rpyc" in thread.process:  # a reply is a message, and so are those of each further call
             counts = counts_of(thread, working_turns(thread))
             assert counts["messages"] >= 7
             assert counts["bytes"] > 20 * counts["messages"]
-            assert counts["pickles"] == 0
+            assert "pickles" not in counts
 
 
 def test_what_the_router_does_is_not_the_ranks_transport(tmp_path: Path) -> None:
