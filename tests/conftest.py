@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -38,19 +39,33 @@ def run_folders() -> set[str]:
 
 
 def names_left_on_disk() -> set[str]:
-    """Run folders, and shared memory by name that nobody else uses. An orphan of ours is still of our session."""
-    others = {line.split(" ", 5)[-1].strip() for pid in psutil.pids() for line in _foreign_maps(pid)}
-    return run_folders() | {str(path) for path in Path("/dev/shm").iterdir()} - others
+    """Run folders, and shared memory by name that no process of somebody else uses."""
+    names = {}
+    for path in Path("/dev/shm").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            names[path] = path.stat().st_ino
+    # After the names: whoever made one has mapped it before it had its name. It may have ended since.
+    others = {inode for pid in psutil.pids() for inode in _foreign_inodes(pid)}
+    return run_folders() | {str(path) for path, inode in names.items() if inode not in others and path.exists()}
 
 
-def _foreign_maps(pid: int) -> list[str]:
-    """What a process of another session maps in /dev/shm."""
+def _foreign_inodes(pid: int) -> list[int]:
+    """Of what a process that is not ours maps in /dev/shm. (The name there is one that a semaphore had at first.)"""
     try:
-        if os.getsid(pid) == os.getsid(0):
+        if _is_ours(pid):
             return []
-        return [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/dev/shm/" in line]
-    except OSError:  # it has ended, or is another user's
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        return [int(line.split()[4]) for line in lines if "/dev/shm/" in line]
+    except (OSError, psutil.NoSuchProcess):  # it has ended, or is another user's
         return []
+
+
+def _is_ours(pid: int) -> bool:
+    """Below this process, or an orphan of this session. Another test run of the session has parents of its own."""
+    if os.getsid(pid) != os.getsid(0):
+        return False
+    parents = [parent.pid for parent in psutil.Process(pid).parents()]
+    return os.getpid() in (pid, *parents) or parents == [1]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,7 +6,6 @@ import argparse
 import os
 import pickle
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from experiments.bench import bare_socket, mechanisms
 from experiments.bench.mechanism_counts import counted, counting
 from experiments.bench.mechanism_payloads import LISTS, REQUESTS, SIZES, make_messages, warm_and_timed
 from experiments.bench.mechanism_plain import LENGTH, UnixSocket
-from tests.conftest import descendants, run_folders
 
 PAYLOADS = [*REQUESTS, *SIZES]
 
@@ -34,16 +32,6 @@ def options(**given: object) -> argparse.Namespace:
 
 def cells_of(result: dict[str, Any]) -> dict[tuple[str, int, str], dict[str, Any]]:
     return {(cell["mechanism"], cell["ranks"], cell["payload"]): cell for cell in result["cells"]}
-
-
-@pytest.fixture
-def nothing_is_left() -> Iterator[None]:
-    """The test leaves no process below this one and no run folder that was not there before. (Shared memory by name may
-    be another run's of the same session.)"""
-    processes, folders = descendants(), run_folders()
-    yield
-    assert descendants() - processes == set()
-    assert run_folders() - folders == set()
 
 
 def packed(payload: str) -> int:
@@ -76,7 +64,7 @@ def expected_counts(mechanism: str, ranks: int, payload: str) -> tuple[int, int,
     return others, (LENGTH.size + packed(payload)) * others, 1, others
 
 
-def test_a_small_run_counts_exactly_and_measures_every_payload(tmp_path, capsys, nothing_is_left):
+def test_a_small_run_counts_exactly_and_measures_every_payload(tmp_path, capsys, nothing_left_behind):
     names = ["rpyc-value", "gloo-msgpack", "socket"]
     result = mechanisms.run(options(ranks="2", repeats=1, mechanisms=",".join(names), out=str(tmp_path)))
     assert "3 mechanisms, T = 2, 1 rounds: about" in capsys.readouterr().out
@@ -104,7 +92,7 @@ def test_a_small_run_counts_exactly_and_measures_every_payload(tmp_path, capsys,
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_all_mechanisms_count_exactly_at_every_number_of_ranks(nothing_is_left):
+def test_all_mechanisms_count_exactly_at_every_number_of_ranks(nothing_left_behind):
     result = mechanisms.run(options(ranks="1,2,3", repeats=1))
     cells = cells_of(result)
     for (mechanism, ranks, payload), cell in cells.items():
@@ -133,7 +121,7 @@ class DiesAtTheThird(UnixSocket):
         return content
 
 
-def test_a_rank_that_dies_ends_the_bench_with_one_line(monkeypatch, nothing_is_left):
+def test_a_rank_that_dies_ends_the_bench_with_one_line(monkeypatch, nothing_left_behind):
     monkeypatch.setitem(mechanisms.MECHANISMS, "dies", DiesAtTheThird)
     with pytest.raises(SystemExit, match=r"^bench mechanisms: bench receiver 0 \(pid \d+\) was killed by SIGKILL$"):
         mechanisms.run(options(ranks="2", repeats=1, mechanisms="dies"))
