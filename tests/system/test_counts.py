@@ -29,10 +29,14 @@ def traced(folder: Path, stage: str, constants: str, scheduling: str, tp_size: i
 
 
 def usual_counts(thread: ThreadTrace) -> tuple[int, ...]:
-    """The least of the turns between the prefill and the end: now and then rank 0 also reports its load."""
-    turns = (working_turns(thread) or list(range(1, len(thread.turns))))[2:-2]
-    counts = [thread.turns[number].counts for number in turns]
-    return min(tuple(count[name] for name in NAMES) for count in counts)
+    """Of the turns between the prefill and the end. What tells the ranks what to do, as in most turns: by reference an
+    answer may come when the next call has begun. And what goes on from there, the least: now and then rank 0 also
+    reports its load."""
+    numbers = (working_turns(thread) or list(range(1, len(thread.turns))))[2:-2]
+    turns = [thread.turns[number] for number in numbers]
+    to_ranks = Counter(tuple(turn.distribute_counts[name] for name in NAMES) for turn in turns).most_common(1)[0][0]
+    onward = min(tuple(turn.counts[name] - turn.distribute_counts[name] for name in NAMES) for turn in turns)
+    return tuple(a + b for a, b in zip(to_ranks, onward, strict=True))
 
 
 def usual_bytes(thread: ThreadTrace) -> int:
