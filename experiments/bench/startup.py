@@ -19,7 +19,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,8 @@ from rich.table import Table
 from common.args import EngineArgs
 from evolution.checks import resolve_args
 from evolution.environment import environment
+from experiments.bench.option_lists import check_once, check_repeats
+from experiments.bench.verdicts import combined, in_words
 from experiments.intervals import pairwise_ratio, remark, shown, verdict
 
 ONE, TWO = "import torch", "two imports"
@@ -56,17 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
+    check_repeats(options.repeats)
+    check_once("--stages", options.stages)
     args, _ = resolve_args(EngineArgs(model_path="tiny", tp_size=2))  # also makes `tiny`, if it is not there yet
     _time_imports(1)  # the first reads files from disk
     once = _time_imports(1)
     print(f"{2 + len(options.stages)} arms, {options.repeats} repeats: about {measured_seconds(once, options):.0f} s")
     result = measure(options.stages, options.repeats)
-    if options.out:
-        from experiments.bench.startup_plot import draw
-
-        result["pictures"] = draw(result, Path(options.out))
     return {**result, "environment": environment(args)}
 
 
@@ -99,7 +96,7 @@ def measure(stages: list[str], repeats: int) -> dict[str, Any]:
         "ratios_to_two_imports": {stage: pairwise_ratio(samples[stage], samples[TWO]) for stage in stages},
         "targets": {stage: TARGETS[stage] for stage in verdicts},
         "verdicts": verdicts,
-        "holds": all(word == "holds" for word in verdicts.values()),
+        "verdict": combined(verdicts.values()),
     }
 
 
@@ -151,6 +148,7 @@ def show(result: dict[str, Any]) -> None:
             shown(to_two) if to_two else "",
         )
     console.print(table)
+    console.print("targets: " + in_words(result["verdicts"].values()))
     table = Table(title="where it goes: seconds on the way of the last rank, median")
     table.add_column("")
     for stage in stages:
@@ -164,5 +162,3 @@ def show(result: dict[str, Any]) -> None:
             " second rank, so the ratio to one import says more about the machine than about the engine",
             soft_wrap=True,
         )
-    for path in result.get("pictures", []):
-        console.print(f"picture: {path}", soft_wrap=True)
