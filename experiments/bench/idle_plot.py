@@ -1,4 +1,4 @@
-"""The picture of `bench idle`: cores burned without a request, and how much later a blocked engine's first request is."""
+"""The picture of `bench idle`: cores used without a request, and how late a blocked engine's first request is."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from experiments.bench.idle import MOST_CORES, MOST_LATER
 from report.pictures.style import plt
 
 CAPTION = (
-    "Left: how many cores all processes of an engine use together while it has no request, on a logarithmic scale; "
-    "`level` blocks when idle, `level, spin` and the constants of the era keep looking for work. "
-    "Right: the first request after a silence, in milliseconds: by how much an engine that blocked takes it in later "
-    "than one that spun, after a short silence and after the long one of the left panel. "
-    "Each dot is one engine (right: a pair of engines, one started after the other), at least 7 of them where the file "
-    "says no less; the line beside the dots is the 95% interval of their median, the tick the median. Dotted: the most "
-    "that `level` is allowed."
+    "Left: how many cores all processes of an engine use together while it has no request, on a logarithmic "
+    "scale; `level` blocks when idle, `level, spin` and the constants of the era keep looking for work. Right: "
+    "the first request after a silence, in milliseconds: by how much an engine that blocked takes it in later "
+    "than one that spun, after a short silence and after the long one of the left panel. Each dot is one engine "
+    "(right: a pair of engines, one started after the other) (7 unless the command says otherwise); the line "
+    "beside the dots is the 95% interval of their median, the tick the median. Dotted: the most that `level` is "
+    "allowed."
 )
 ARMS = {"level": (INK, "o"), "level, spin": (GREY, "s"), "era": ("#b8860b", "^")}
 SILENCES = {"first": (INK, "o", "after {settle:g} s"), "first_after_window": ("#b8860b", "s", "after {seconds:g} s")}

@@ -12,11 +12,11 @@ from experiments.bench.rounds import medians
 from report.pictures.style import STAGES, plt
 
 CAPTION = (
-    "What one request with an image costs at two ranks, in milliseconds, against the size of the image; both scales are "
-    "logarithmic. Left: from handing it over in the main process until every rank has it. Middle: the part of that from "
-    "rank 0 or the router on. Right: the CPU time of all processes until the token is there. "
-    "Solid: the constants that all stages share; dashed: those of each stage's era. A point is the median of the rounds "
-    "(7 where the file says no less) of a round's median request, the band its 95% interval."
+    "What one request with an image costs at two ranks, in milliseconds, against the size of the image; both "
+    "scales are logarithmic. Left: from handing it over in the main process until every rank has it. Middle: the "
+    "part of that from rank 0 or the router on. Right: the CPU time of all processes until the token is there. "
+    "Solid: the constants that all stages share; dashed: those of each stage's era. A point is the median of the "
+    "rounds (7 unless the command says otherwise) of a round's median request, the band its 95% interval."
 )
 PANELS = {
     "whole": "Hand-over until every rank has it",

@@ -14,11 +14,12 @@ from experiments.bench.rounds import medians
 from report.pictures.style import plt
 
 CAPTION = (
-    "What it costs to bring a list of requests to every rank by each mechanism, with no engine around it; both scales "
-    "are logarithmic, and each axis names its unit. Upper row: a request with an image, against the size of the image. "
-    "Lower row: 16 requests of 512 tokens, against the number of ranks T; the driver is rank 0 or, where ranks are "
-    "called and answer, a process beside them. Left: wall time of a step; right: CPU time of all processes. A point is "
-    "the median of the rounds (7 where the file says no less) of a round's median step, the band its 95% interval."
+    "What it costs to bring a list of requests to every rank by each mechanism, with no engine around it; both "
+    "scales are logarithmic, and each axis names its unit. Upper row: a request with an image, against the size "
+    "of the image. Lower row: 16 requests of 512 tokens, against the number of ranks T; the driver is rank 0 or, "
+    "where ranks are called and answer, a process beside them. Left: wall time of a step; right: CPU time of all "
+    "processes. A point is the median of the rounds (7 unless the command says otherwise) of a round's median "
+    "step, the band its 95% interval."
 )
 # A colour for each family, none of which is a stage's; within a family the older has the dashes, and each its marker.
 STYLES = {
@@ -86,7 +87,7 @@ def _curves(axes: Axes, cells: list[dict[str, Any]], name: str, x: Any) -> None:
         points = sorted((x(cell), medians(cell[name])) for cell in cells if cell["mechanism"] == mechanism)
         if points:
             curve(axes, points, color=colour, linestyle=line, marker=marker, markersize=5)
-    axes.set_ylabel(f"{_name(name)} per step")
+    axes.set_ylabel(f"{_name(name)} per step, unit as marked")
     axes.yaxis.set_major_formatter(_shown_time)
     axes.grid(alpha=0.25)
     axes.xaxis.set_minor_locator(NullLocator())

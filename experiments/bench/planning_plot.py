@@ -14,10 +14,11 @@ from experiments.bench.rounds import spread
 from report.pictures.style import plt
 
 CAPTION = (
-    "CPU time in microseconds that the scheduler of one rank spends on the steps of a turn, without any model, against "
-    "the number of requests that run, wait or arrive; both scales are logarithmic. Solid: the policy lpm, with a band "
-    "that is the 95% interval of the median of the repeats (45 where the file says no less); dashed: fcfs. The figure "
-    "behind a step's name is its time at the right end. Dotted lines show how linear and quadratic growth would look."
+    "CPU time in microseconds that the scheduler of one rank spends on the steps of a turn, without any model, "
+    "against the number of requests that run, wait or arrive; both scales are logarithmic. Solid: the policy lpm, "
+    "with a band that is the 95% interval of the median of the repeats (45 unless the command says otherwise); "
+    "dashed: fcfs. The figure behind a step's name is its time at the right end. Dotted lines show how linear and "
+    "quadratic growth would look."
 )
 PANELS = (
     ("decode", "running", "A decode turn, by those that run", f"running requests ({WAITING_MEANWHILE} wait)"),
@@ -51,7 +52,7 @@ dotted   what linear and quadratic growth
 
 lpm matches every waiting prompt, up to 128
 of them; above that it falls back to fcfs,
-hence the drop of `order`.
+hence the drop of order.
 
 add      take a request in
 order    sort those that wait

@@ -11,10 +11,11 @@ from experiments.bench.startup import ONE, PARTS, TARGETS, TWO
 from report.pictures.style import plt
 
 CAPTION = (
-    "Seconds from before the interpreter starts until torch is imported (the two upper bars), or until an engine of two "
-    "ranks has given its first token. A bar's length is the median of the starts of an arm (9 where the file says no "
-    "less), its bracket the 95% interval of that median. The coloured parts are medians too, on the way of the rank that "
-    "was ready last, so that they add up to about the bar. A thick upright line is the aim: so many times one import."
+    "Seconds from before the interpreter starts until torch is imported (the two upper bars), or until an engine "
+    "of two ranks has given its first token. A bar's length is the median of the starts of an arm (9 unless the "
+    "command says otherwise), its bracket the 95% interval of that median. The coloured parts are medians too, on "
+    "the way of the rank that was ready last, so that they add up to about the bar. A thick upright line is the "
+    "aim: so many times one import."
 )
 # Of PARTS, in their order; none is a stage's.
 COLOURS = ("#cccccc", "#9ecae1", "#999999", "#f0e442", "#c99700", "#5e3c99", "#8c510a", "#cc79a7", "#444444")
@@ -40,7 +41,8 @@ def draw(result: dict[str, Any], folder: Path) -> list[str]:
         ends = [[found["median"] - found["low"]], [found["high"] - found["median"]]]
         axes.errorbar(found["median"], y, xerr=ends, fmt="none", color="black", capsize=4, linewidth=1.2)
         text = f"{found['median']:.2f} s [{found['low']:.2f}, {found['high']:.2f}]"
-        axes.annotate(text, (max(total, found["high"]), y), (5, 0), textcoords="offset points", va="center")
+        right = max(total, found["high"], TARGETS.get(arm, 0) * one)  # of all that is drawn in this row
+        axes.annotate(text, (right, y), (5, 0), textcoords="offset points", va="center")
         if arm in TARGETS:
             axes.plot([TARGETS[arm] * one] * 2, [y - 0.45, y + 0.45], color="black", linewidth=2)
             axes.annotate(
