@@ -22,8 +22,8 @@ To tell what of a ratio that explains, the mechanism is measured once more with 
 has the list, the CPU time that an engine's rank took to plan that turn. This ratio has a verdict of its own, which does
 not change the first one. (With `rank0` the ranks have nothing to plan when a list arrives, and the two are the same.)
 
-The trace itself is in the engine's time: at most ten calls, of 0.2 us each, and of 0.8 in the turns whose parts read
-the CPU clock (`bench overhead`).
+The trace itself is in the engine's time: at most ten calls of 0.1 to 0.3 us, of 0.8 in every seventh turn, whose parts
+read the CPU clock (`bench overhead`).
 
 `--scheduling rank0`, the default of rpyc, makes two calls a turn and sends a plan; `replicated` makes one. Both are
 measured. Beside it, at T=2: the CPU time of rank 0 in a decode turn for everything but the forward and this: at most
