@@ -5,10 +5,8 @@ plans, and the ranks are sent the plan. All stages can do both. On the simulated
 compete with a model for the cores. Each engine takes the cells one after the other, on an empty cache: so many requests
 at once that fill the batch (at most 64 run), and so many more that wait.
 
-    bytes    a turn, that go between the processes of a stage, counted where they are sent: with gloo by rank 0 to each
-             other rank; with rpyc by router and ranks, the tokens that rank 0 gives back among it
-    coll.    collectives of a turn that bring its input; each counts once, whatever the number of ranks
-    calls    messages of a turn; of rpyc there and back
+    messages, bytes, collectives   a turn, by which the ranks are told what to do: with gloo from rank 0 to the others;
+                         with rpyc all that router and ranks send, the tokens that rank 0 gives back among it
     CPU      of all processes a turn, as the system counts it, without what only simulating takes
     TPOT     median of the requests
     planning wall time of a turn that rank 0 spends on taking requests in and choosing what runs
@@ -55,7 +53,7 @@ INPUT_LEN, OUTPUT_LENS = 128, (16, 48)
 LEAST_REQUESTS = 32  # of a cell: a small one is measured several times
 COUNTS = ("bytes", "collectives", "messages")
 FIGURES = {
-    "bytes": "bytes", "collectives": "coll.", "messages": "calls",
+    "bytes": "bytes", "collectives": "coll.", "messages": "messages",
     "cpu_us": "CPU us", "tpot_us": "TPOT us", "planning_us": "plan us",
 }  # fmt: skip
 ENGINE_S, CELL_S = 3.5, 0.9
@@ -175,8 +173,9 @@ def per_turn(threads: list[ThreadTrace], cpu_ns: float) -> dict[str, float]:
     rank0 = next(thread for thread in threads if "TP0" in thread.process)
     working = working_turns(rank0)
     parts = parts_of(rank0, working)
-    # Everything is counted by who sends it, a collective by rank 0: so the sum counts nothing twice.
-    counts = sum((Counter(counts_of(thread, working_turns(thread))) for thread in threads), Counter())
+    # Everything is counted by the thread that sends it, a collective by rank 0: so the sum counts nothing twice.
+    of_threads = [counts_of(thread, working_turns(thread), distribute=True) for thread in threads]
+    counts = sum(map(Counter, of_threads), Counter())
     return {
         "turns": len(working),
         **{name: counts[name] / len(working) for name in COUNTS},
