@@ -38,6 +38,7 @@ from evolution.environment import environment
 from evolution.metrics import collect
 from experiments.bench.engines import start
 from experiments.bench.option_lists import check_once, check_repeats, numbers
+from experiments.bench.rounds import median
 from experiments.intervals import pairwise_ratio, remark, shown
 
 POLICIES = ("round_robin", "shortest_queue")
@@ -261,5 +262,5 @@ def _percent(cell: list[dict[str, Any]], name: str) -> str:
 
 
 def _milliseconds(cell: list[dict[str, Any]], name: str) -> str:
-    values = [np.median([np.percentile(sample[name], percent) for sample in cell]) for percent in PERCENTILES]
+    values = [median([np.percentile(sample[name], percent) for sample in cell]) for percent in PERCENTILES]
     return " / ".join(f"{value * 1e3:.0f}" for value in values)

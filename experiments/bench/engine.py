@@ -47,6 +47,7 @@ from evolution.environment import environment
 from experiments.bench.bare_ranks import run_bare_ranks
 from experiments.bench.engines import children_of, finish, start
 from experiments.bench.option_lists import check_once, check_repeats, numbers
+from experiments.bench.rounds import median
 from experiments.bench.transformers_arm import TransformersArm
 from experiments.bench.verdicts import combined, in_words
 from experiments.intervals import pairwise_ratio, remark, shown, verdict
@@ -199,9 +200,9 @@ def judge(samples: dict[str, Any]) -> dict[str, Any]:
             row = {
                 "dtype": dtype,
                 "prompts": count,
-                "tokens_per_s": {name: tokens / float(np.median(s)) for name, s in seconds.items()},
+                "tokens_per_s": {name: tokens / median(s) for name, s in seconds.items()},
                 "cpu_seconds": {
-                    name: float(np.median([one["cpu_seconds"] for one in taken]))
+                    name: median([one["cpu_seconds"] for one in taken])
                     for name, taken in arms.items()
                     if name != "bare tp2"
                 },
@@ -213,8 +214,8 @@ def judge(samples: dict[str, Any]) -> dict[str, Any]:
                 "padding": pairwise_ratio(seconds["tp1"], seconds["tp1 padded"]),
                 "sharding": pairwise_ratio(seconds["tp1 padded"], seconds["bare tp2"]),
                 "engine": pairwise_ratio(seconds["bare tp2"], seconds["tp2"]),
-                "collectives_own": float(np.median([one["own"] / one["seconds"] for one in arms["bare tp2"]])),
-                "collectives_wait": float(np.median([one["wait"] / one["seconds"] for one in arms["bare tp2"]])),
+                "collectives_own": median([one["own"] / one["seconds"] for one in arms["bare tp2"]]),
+                "collectives_wait": median([one["wait"] / one["seconds"] for one in arms["bare tp2"]]),
                 "floor_tokens_per_s": count / floor,
                 "same_tokens": {name: _agreement(arms["transformers"], arms[name]) for name in ("tp1", "tp2")},
                 "outputs": count * len(seconds["tp1"]),

@@ -31,6 +31,7 @@ from common.radix_cache import RadixCache
 from experiments.bench.option_lists import check_repeats
 from experiments.bench.original_radix import OriginalRadixCache, find_original, load_original
 from experiments.bench.plain_radix import PlainRadixCache
+from experiments.bench.rounds import median
 from experiments.bench.verdicts import combined, in_words
 from experiments.intervals import pairwise_ratio, remark, shown, verdict
 
@@ -208,7 +209,7 @@ def show(result: dict[str, Any]) -> None:
         target = result["targets"].get(step)
         table.add_row(
             step,
-            *(f"{np.median(samples[arm]):.1f}" for arm in arms),
+            *(f"{median(samples[arm]):.1f}" for arm in arms),
             shown(result["ratios"][step]),
             f">= {target:g}" if target else "",
             result["verdicts"].get(step, "") or remark(result["ratios"][step]),

@@ -29,6 +29,7 @@ from common.args import EngineArgs
 from evolution.checks import resolve_args
 from evolution.environment import environment
 from experiments.bench.option_lists import check_once, check_repeats
+from experiments.bench.rounds import median
 from experiments.bench.verdicts import combined, in_words
 from experiments.intervals import pairwise_ratio, remark, shown, verdict
 
@@ -141,7 +142,7 @@ def show(result: dict[str, Any]) -> None:
         target = result["targets"].get(arm)
         table.add_row(
             arm,
-            f"{np.median(seconds):.2f}",
+            f"{median(seconds):.2f}",
             shown(ratio) if ratio else "1",
             f"<= {target:g}" if target else "",
             result["verdicts"].get(arm) or (remark(ratio) if ratio else ""),
@@ -154,7 +155,7 @@ def show(result: dict[str, Any]) -> None:
     for stage in stages:
         table.add_column(stage, justify="right")
     for part in PARTS:
-        table.add_row(part, *(f"{np.median([p[part] for p in result['parts'][stage]]):.2f}" for stage in stages))
+        table.add_row(part, *(f"{median([p[part] for p in result['parts'][stage]]):.2f}" for stage in stages))
     console.print(table)
     if result["ratios"][TWO]["median"] > CORE_MISSING_FROM:
         console.print(

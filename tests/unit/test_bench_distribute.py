@@ -10,7 +10,7 @@ import pytest
 from common.batch import BatchPlan
 from common.tracing import Record
 from evolution import cli
-from experiments.bench import distribute
+from experiments.bench import distribute, distribute_engine
 from experiments.bench.distribute_floor import RUNNING, Answering, output_for, plan_for
 from experiments.bench.distribute_plot import draw
 from experiments.bench.distribute_turns import RunTrace, Turns
@@ -121,8 +121,8 @@ def test_the_mechanism_answers_what_a_turn_answers() -> None:
 
 @pytest.mark.slow
 def test_a_short_round(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(distribute, "DECODE_TURNS", 30)
-    monkeypatch.setattr(distribute, "ARRIVALS", 6)
+    monkeypatch.setattr(distribute_engine, "DECODE_TURNS", 30)
+    monkeypatch.setattr(distribute_engine, "ARRIVALS", 6)
     monkeypatch.setattr(distribute, "STEPS", {"0": (2, 10), "16": (2, 5)})
     result = distribute.run(options("--repeats", "2", "--ranks", "2"))
     assert {(cell["stage"], cell["kind"]) for cell in result["cells"]} == {
@@ -165,15 +165,15 @@ class Unpunctual(RunTrace):
 
 
 def test_an_engine_whose_requests_did_not_arrive_together_is_measured_again(monkeypatch, capsys) -> None:
-    times = [distribute.ARRIVALS // 2 - 1, 0, distribute.ARRIVALS // 2]
+    times = [distribute_engine.ARRIVALS // 2 - 1, 0, distribute_engine.ARRIVALS // 2]
     given = iter(times)
-    monkeypatch.setattr(distribute, "trace_engine", lambda *_: Unpunctual(next(given)))
-    turns, _ = distribute.measure_engine(distribute.ARMS[0], 2, 0)
+    monkeypatch.setattr(distribute_engine, "trace_engine", lambda *_: Unpunctual(next(given)))
+    turns, _ = distribute_engine.measure_engine(distribute.ARMS[0], 2, 0)
     assert len(turns["16"].wall) == times[-1]
     assert capsys.readouterr().out.count("measured again") == 2
-    monkeypatch.setattr(distribute, "trace_engine", lambda *_: Unpunctual(1))
+    monkeypatch.setattr(distribute_engine, "trace_engine", lambda *_: Unpunctual(1))
     with pytest.raises(SystemExit, match="in 3 engines the 16 requests did not arrive together"):
-        distribute.measure_engine(distribute.ARMS[0], 2, 0)
+        distribute_engine.measure_engine(distribute.ARMS[0], 2, 0)
 
 
 def test_the_plain_ratio_is_judged_and_the_busy_one_explains() -> None:
