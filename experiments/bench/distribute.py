@@ -182,43 +182,22 @@ def show(result: dict[str, Any]) -> None:
     console = Console()
     for ranks in result["ranks"]:
         title = f"T = {ranks}: us until every rank has a turn's input, medians; at most {AT_MOST:g} times the mechanism"
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        columns = (
-            "turns",
-            "pause",
-            "engine",
-            "bare",
-            "ratio",
-            "verdict",
-            "late",
-            "with late",
-            "busy",
-            "ratio",
-            "verdict",
-        )
-        for column in ("stage", "new", *columns):
-            table.add_column(column, justify="left" if column in ("stage", "verdict") else "right", no_wrap=True)
+        judged = _new_table(title, ("engine", "bare", "ratio", "verdict", "late"))
+        explained = _new_table(f"T = {ranks}: what explains it", ("with late", "busy", "ratio", "verdict"))
         for cell in (cell for cell in result["cells"] if cell["ranks"] == ranks):
-            joined = {name: pooled(cell[name]) for name in ("wall", "late", "pause", "floor", "floor_busy")}
-            table.add_row(
-                cell["stage"],
-                cell["kind"],
-                str(len(joined["wall"])),
-                *(f"{median(joined[name]):.0f}" for name in ("pause", "wall", "floor")),
-                shown(cell["ratio"]),
-                cell["verdict"] or "",
-                f"{median(joined['late']):.0f}",
-                shown(cell["ratio_with_late"]),
-                f"{median(joined['floor_busy']):.0f}",
-                shown(cell["ratio_busy"]),
-                cell["verdict_busy"] or "",
-            )
-        console.print(table)
+            names = ("wall", "floor", "late", "floor_busy")
+            wall, floor, late, busy = (f"{median(pooled(cell[name])):.0f}" for name in names)
+            head = cell["stage"], cell["kind"]
+            judged.add_row(*head, wall, floor, shown(cell["ratio"]), cell["verdict"] or "", late)
+            ratios = [shown(cell[name]) for name in ("ratio_with_late", "ratio_busy")]
+            explained.add_row(*head, ratios[0], busy, ratios[1], cell["verdict_busy"] or "")
+        console.print(judged)
+        console.print(explained)
     console.print(
         "bare, busy: the mechanism between ranks that do nothing, and between ranks that burn what planning takes;"
-        " pause: before it, here and there; late: how long after rank 0 the last rank came to the broadcast (negative:"
-        " before it), which is not in `engine`; with late: the ratio if it were. The first verdict counts; that on the"
-        " ratio to busy ranks only explains it.",
+        " late: how long after rank 0 the last rank came to the broadcast (negative: before it), which is not in"
+        " `engine`; with late: the ratio to bare if it were. The verdict of the first table counts; that on the ratio"
+        " to busy ranks only explains it.",
         soft_wrap=True,
     )
     console.print("ratios: " + in_words(cell["verdict"] for cell in result["cells"] if cell["kind"] in JUDGED))
@@ -232,3 +211,10 @@ def show(result: dict[str, Any]) -> None:
             f" {one['verdict']}): {parts}",
             soft_wrap=True,
         )
+
+
+def _new_table(title: str, columns: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in ("stage", "new", *columns):
+        table.add_column(column, justify="left" if column in ("stage", "verdict") else "right", no_wrap=True)
+    return table

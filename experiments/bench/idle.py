@@ -248,9 +248,18 @@ def later(stage: str, cells: dict[tuple[str, str], dict[str, Any]]) -> dict[str,
 def show(result: dict[str, Any]) -> None:
     console = Console()
     ranks = f"{TP} ranks" if result["dp_size"] == 1 else f"{result['dp_size']} replicas of {TP} ranks"
-    title = f"{result['seconds']:g} s without a request, {ranks}; medians"
+    title = (
+        f"{result['seconds']:g} s without a request, {ranks}: context switches, calls, cores; first request; medians"
+    )
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    columns = ("voluntary\nswitches/s", "involuntary", "syscalls/s", "cores", "first, ms", "after the\nsilence, ms")
+    columns = (
+        "volun-\ntary/s",
+        "involun-\ntary/s",
+        "syscalls\n/s",
+        "cores",
+        "first,\nms",
+        f"after\n{result['seconds']:g} s",
+    )
     for column in ("stage", "constants", *columns):
         table.add_column(column, justify="left" if column in ("stage", "constants") else "right", no_wrap=True)
     for cell in result["cells"]:
