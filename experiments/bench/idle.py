@@ -19,7 +19,8 @@ looks, and flushes them to a file every few hundred turns: its cores and system 
 may meet a flush. All plan `replicated`, so that every rank takes the request in.
 
 `level` must burn at most 0.02 cores, and take its first request in at most 1 ms later than when it spins, after either
-silence: each by its whole interval, over the engines. 7 rounds of three stages take 12 minutes.
+silence: each by its whole interval, over the engines. 7 rounds of three stages take about 13 minutes:
+63 engines start, and each is silent for 5 s.
 """
 
 from __future__ import annotations
