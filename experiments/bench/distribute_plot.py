@@ -15,11 +15,11 @@ from report.pictures.style import plt
 
 CAPTION = (
     "Microseconds until every rank has a turn's input: in a real engine (dark), and by the bare mechanism that it "
-    "uses, between ranks that do nothing (pale) and between ranks that burn what planning takes (grey). A bar is "
-    "the median of the rounds' medians (7 unless the command says otherwise), its bracket the 95% interval of "
-    "that. Beside it the ratio of the engine to the bare mechanism, then to the busy one: median [95% interval] "
-    "of the rounds. The dotted line is the aim, a multiple of the bare mechanism. T is the number of ranks; the "
-    "machine's cores are shared by all of them."
+    "uses, between ranks that do nothing (pale) and between ranks that burn what planning takes (grey); T is the "
+    "number of ranks. A bar is the median of the rounds' medians (7 unless the command says otherwise), its "
+    "bracket the 95% interval of that, of fewer than 6 rounds their range. Beside it stands the ratio of the "
+    "engine to the bare mechanism, then to the busy one: median [95% interval] of the rounds. The dotted line is "
+    "the aim, a multiple of the bare mechanism."
 )
 KINDS = {"0": "decode turn of 16, nothing new", "16": "16 requests of 512 ids arrive"}
 ARMS = (

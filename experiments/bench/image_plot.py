@@ -12,11 +12,12 @@ from experiments.bench.rounds import medians
 from report.pictures.style import STAGES, plt
 
 CAPTION = (
-    "What one request with an image costs at two ranks, in milliseconds, against the size of the image; both "
-    "scales are logarithmic. Left: from handing it over in the main process until every rank has it. Middle: the "
-    "part of that from rank 0 or the router on. Right: the CPU time of all processes until the token is there. "
-    "Solid: the constants that all stages share; dashed: those of each stage's era. A point is the median of the "
-    "rounds (7 unless the command says otherwise) of a round's median request, the band its 95% interval."
+    "What one request with an image costs at two ranks, in milliseconds, against the size of the image, both on "
+    "logarithmic scales: from handing it over in the main process until every rank has it (left), the part of "
+    "that from rank 0 or the router on (middle), and the CPU time of all processes until the token is there "
+    "(right). Solid lines are the constants that all stages share, dashed ones those of each stage's era. A point "
+    "is the median of the rounds (7 unless the command says otherwise) of a round's median request; the band is "
+    "its 95% interval, of fewer than 6 rounds their range."
 )
 PANELS = {
     "whole": "Hand-over until every rank has it",

@@ -14,12 +14,11 @@ from experiments.bench.rounds import medians
 from report.pictures.style import plt
 
 CAPTION = (
-    "What it costs to bring a list of requests to every rank by each mechanism, with no engine around it; both "
-    "scales are logarithmic, and each axis names its unit. Upper row: a request with an image, against the size "
-    "of the image. Lower row: 16 requests of 512 tokens, against the number of ranks T; the driver is rank 0 or, "
-    "where ranks are called and answer, a process beside them. Left: wall time of a step; right: CPU time of all "
-    "processes. A point is the median of the rounds (7 unless the command says otherwise) of a round's median "
-    "step, the band its 95% interval."
+    "What it costs to bring a list of requests to every rank by each mechanism, with no engine around it, on "
+    "logarithmic scales whose ticks name their unit: wall time of a step (left) and CPU time of all processes "
+    "(right). Upper row: a request with an image, against its size; lower row: 16 requests of 512 tokens, against "
+    "the number of ranks T. A point is the median of the rounds (7 unless the command says otherwise) of a "
+    "round's median step; the band is its 95% interval, of fewer than 6 rounds their range."
 )
 # A colour for each family, none of which is a stage's; within a family the older has the dashes, and each its marker.
 STYLES = {

@@ -56,7 +56,7 @@ def draw(result: dict[str, Any], folder: Path) -> list[str]:
     axes.set_yticks(range(len(arms)), arms)
     axes.invert_yaxis()
     axes.margins(x=0.12)
-    axes.set_xlim(right=max(axes.get_xlim()[1], 1.2 * max(TARGETS.values()) * one))  # room for the targets' names
+    axes.set_xlim(right=max(axes.get_xlim()[1], 1.4 * max(TARGETS.values()) * one))  # room for the targets' names
     axes.set_xlabel("seconds since before the main process's interpreter started: median, 95% interval")
     axes.set_title("Start to first token, two ranks on the model tiny", loc="left", fontweight="bold")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, title="on the way of the last rank")
