@@ -1,4 +1,4 @@
-"""`bench`: measure one of the project's figures and say whether it holds."""
+"""`bench`: measure one of the project's figures and say whether it keeps its bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from evolution.run import check_writable
 
 
 def bench_command(name: str, arguments: list[str], parser_class: type[argparse.ArgumentParser]) -> int:
-    """Exit status 0 if the figure holds, 1 if it does not. ValueError of one line for what cannot work."""
+    """Exit status 0 if the verdict is "holds" or there is no bound, 1 if it is "undecided" or "fails". ValueError of
+    one line for what cannot work."""
     module = importlib.import_module(f"experiments.bench.{name}")
     parser = parser_class(
         prog=f"python -m evolution bench {name}",
@@ -25,18 +26,28 @@ def bench_command(name: str, arguments: list[str], parser_class: type[argparse.A
     module.add_arguments(parser)
     parser.add_argument("--json", metavar="FILE", help="write raw samples and the environment")
     options = parser.parse_args(arguments)
+    out = getattr(options, "out", None)
     if options.json:
         check_writable(options.json)
-    if getattr(options, "out", None):
-        check_folder(Path(options.out))
+    if out:
+        check_folder(Path(out))
+    started = environment(EngineArgs())  # the load average is that before the measurement
     result = module.run(options)
-    result.setdefault("environment", environment(EngineArgs()))
+    result["environment"] = started | result.get("environment", {}) | {"load_average": started["load_average"]}
     module.show(result)
+    if out:
+        # With only the names in it, a result says nothing about the machine's folders.
+        paths = [
+            Path(path) for path in importlib.import_module(f"experiments.bench.{name}_plot").draw(result, Path(out))
+        ]
+        result["pictures"] = [path.name for path in paths]
+        for path in paths:
+            print(f"picture: {path}")
     if options.json:
         Path(options.json).write_bytes(msgspec.json.encode(result) + b"\n")
         print(f"results: {options.json}")
-    # benches with no bound of their own say neither
-    return 0 if result.get("holds", result.get("verdict") in ("holds", None)) else 1
+    print(f"verdict: {result['verdict'] or 'no bound to keep'}")
+    return 0 if result["verdict"] in ("holds", None) else 1
 
 
 def check_folder(folder: Path) -> None:

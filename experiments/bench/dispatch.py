@@ -10,6 +10,8 @@ beginning). Each arm is a stage with `level` or `era` constants and a policy:
 
     share     of each replica, of the requests and of the tokens, from `engine.stats()`
     TTFT, E2E of each request; the tables show the 50th, 95th and 99th percentile
+    late      how long after its moment a request was sent, at most: the sender itself may be held up, and the time of
+              a request counts from when it was sent
 
 The forward is a wait of the simulated accelerator (h100-llama3-8b, about 5 ms), so that replicas do not compete for
 cores; at most 4 requests run in each, so that a replica with too many lets them wait. Era engines block when idle
@@ -34,13 +36,16 @@ from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
 from evolution.metrics import collect
+from experiments.bench.engines import start
+from experiments.bench.option_lists import check_once, check_repeats, numbers
+from experiments.bench.rounds import median
 from experiments.intervals import pairwise_ratio, remark, shown
 
 POLICIES = ("round_robin", "shortest_queue")
 # In the words of the command line: stage:constants.
 SYSTEMS = "peer:level,broadcast:era,rpyc:era"
 SHORT, SPREAD, LONG_EVERY = 16, 20, 8  # prompt tokens of a short request; how much longer a long one is; one in so many
-REQUESTS = 40  # of a replica, at each load
+REQUESTS = 24  # of a replica, at each load: so few that 7 repeats take about ten minutes
 MOST_RUNNING = 4
 PROFILE = "h100-llama3-8b"
 TIMES, PERCENTILES = ("ttft", "e2e"), (50, 95, 99)
@@ -52,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dp-size", default="2,4", metavar="D,..", help="default: 2,4")
     parser.add_argument("--loads", default="0.4,0.8", help="of the capacity; default: 0.4,0.8")
     parser.add_argument("--requests", type=int, default=REQUESTS, help=f"per replica and load (default: {REQUESTS})")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of every arm; above DP 2 one (default: 5)")
+    parser.add_argument("--repeats", type=int, default=7, help="runs of every arm (default: 7)")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -62,13 +67,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for stage, constants in systems:
             rate = capacity(stage, constants, dp_size, options.requests)
             capacities.append({"stage": stage, "constants": constants, "dp_size": dp_size, "requests_per_s": rate})
-    repeats = {dp_size: options.repeats if dp_size == min(sizes) else 1 for dp_size in sizes}
-    print(f"about {expected_seconds(capacities, repeats, loads, options.requests) / 60:.0f} min more", flush=True)
+    seconds = options.repeats * expected_seconds(capacities, loads, options.requests)
+    print(f"about {seconds / 60:.0f} min more", flush=True)
     for repeat in range(options.repeats):
         for one in capacities:
-            if repeat < repeats[one["dp_size"]]:
-                for policy in POLICIES if repeat % 2 == 0 else POLICIES[::-1]:
-                    samples += measure(one, policy, loads, options.requests, repeat)
+            for policy in POLICIES if repeat % 2 == 0 else POLICIES[::-1]:
+                samples += measure(one, policy, loads, options.requests, repeat)
     return {
         "bench": "dispatch",
         "unit": "s",
@@ -80,7 +84,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "capacities": capacities,
         "samples": samples,
         "ratios": ratios_of(samples),
-        "holds": True,  # it has no bound to keep
+        "verdict": None,  # it has no bound to keep
         "environment": environment(resolve_args(settings("peer", "level", min(sizes), POLICIES[0]))[0]),
     }
 
@@ -100,18 +104,16 @@ def settings(stage: str, constants: str, dp_size: int, policy: str) -> EngineArg
 
 def check_options(options: argparse.Namespace) -> tuple[list[tuple[str, str]], list[int], list[float]]:
     """(stage, constants), numbers of replicas, loads. ValueError of one line."""
-    for name in ("repeats", "requests"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name} must be at least 1, not {getattr(options, name)}")
+    check_repeats(options.repeats)
+    check_repeats(options.requests, "--requests")
     try:
         loads = [float(word) for word in options.loads.split(",")]
     except ValueError:
         loads = []
     if not loads or not all(0 < load <= 2 for load in loads):
         raise ValueError(f"--loads {options.loads!r}: give fractions above 0 and up to 2, like 0.3,0.9")
-    sizes = options.dp_size.split(",")
-    if not all(word.isdigit() and int(word) > 1 for word in sizes):
-        raise ValueError(f"--dp-size {options.dp_size!r}: give numbers of replicas above 1, like 2,4")
+    check_once("--loads", loads)
+    sizes = numbers("--dp-size", options.dp_size, 2, "give numbers of replicas above 1, like 2,4")
     systems = []
     for word in options.systems.split(","):
         stage, _, constants = word.partition(":")
@@ -119,18 +121,18 @@ def check_options(options: argparse.Namespace) -> tuple[list[tuple[str, str]], l
             raise ValueError("--systems peer:era: shortest_queue raised an error in 0.4.0; use peer:level")
         for size in sizes:
             for policy in POLICIES:
-                resolve_args(settings(stage, constants, int(size), policy))
+                resolve_args(settings(stage, constants, size, policy))
         systems.append((stage, constants))
-    return systems, [int(size) for size in sizes], loads
+    check_once("--systems", [f"{stage}:{constants}" for stage, constants in systems])
+    return systems, sizes, loads
 
 
-def expected_seconds(
-    capacities: list[dict[str, Any]], repeats: dict[int, int], loads: list[float], requests: int
-) -> float:
+def expected_seconds(capacities: list[dict[str, Any]], loads: list[float], requests: int) -> float:
+    """Of one repeat."""
     total = 0.0
     for one in capacities:
         sending = requests * one["dp_size"] / one["requests_per_s"] * sum(1 / load for load in loads)
-        total += repeats[one["dp_size"]] * len(POLICIES) * (ENGINE_S + sending)
+        total += len(POLICIES) * (ENGINE_S + sending)
     return total
 
 
@@ -146,13 +148,16 @@ def make_requests(engine: Engine, count: int, rng: np.random.Generator) -> list[
 
 
 def send(engine: Engine, requests: list[GenerateRequest], send_at: np.ndarray) -> dict[str, Any]:
-    """On an empty cache; send_at[i] in seconds after the beginning. Times in seconds, and the replicas' shares."""
+    """On an empty cache; send_at[i] in seconds after the beginning. Times in seconds, and the replicas' shares. `late`:
+    how long after its moment a request was sent, at most."""
     engine.flush_cache()
     before = engine.stats()
     began = time.perf_counter()
     streams = []
+    late = 0.0
     for request, at in zip(requests, send_at, strict=True):
         time.sleep(max(0.0, began + at - time.perf_counter()))
+        late = max(late, time.perf_counter() - began - at)
         streams += engine.submit([request])
     for stream in streams:
         stream.result()
@@ -160,6 +165,7 @@ def send(engine: Engine, requests: list[GenerateRequest], send_at: np.ndarray) -
     taken = collect(streams)
     return {
         "seconds": taken.duration,
+        "late": late,
         "ttft": [round(seconds, 5) for seconds in taken.ttft],
         "e2e": [round(seconds, 5) for seconds in taken.e2e],
         "share_of_requests": _shares(before, after, "finished"),
@@ -172,11 +178,6 @@ def _shares(before: list[dict[str, Any]], after: list[dict[str, Any]], name: str
     return [count / sum(counts) for count in counts]
 
 
-def _start(stage: str, constants: str, dp_size: int, policy: str) -> Engine:
-    args = settings(stage, constants, dp_size, policy)
-    return Engine(**{name: getattr(args, name) for name in args.__dataclass_fields__})
-
-
 def _warm(engine: Engine, dp_size: int) -> None:
     send(engine, make_requests(engine, 4 * dp_size, np.random.default_rng(0)), np.zeros(4 * dp_size))
 
@@ -184,7 +185,7 @@ def _warm(engine: Engine, dp_size: int) -> None:
 def capacity(stage: str, constants: str, dp_size: int, requests: int) -> float:
     """Requests/s of all replicas together, when all are there from the start."""
     count = requests * dp_size
-    with _start(stage, constants, dp_size, "round_robin") as engine:
+    with start(settings(stage, constants, dp_size, "round_robin")) as engine:
         _warm(engine, dp_size)
         taken = send(engine, make_requests(engine, count, np.random.default_rng(1)), np.zeros(count))
     return count / taken["seconds"]
@@ -197,7 +198,7 @@ def measure(
     arm = {name: system[name] for name in ("stage", "constants", "dp_size")} | {"policy": policy}
     count = requests * arm["dp_size"]
     samples = []
-    with _start(arm["stage"], arm["constants"], arm["dp_size"], policy) as engine:
+    with start(settings(arm["stage"], arm["constants"], arm["dp_size"], policy)) as engine:
         _warm(engine, arm["dp_size"])
         for place, load in enumerate(loads):
             rng = np.random.default_rng((repeat, place))
@@ -239,14 +240,16 @@ def show(result: dict[str, Any]) -> None:
         table = Table(
             title="{stage}, {constants}, DP {dp_size}: {requests_per_s:.0f} requests/s are load 1".format(**one)
         )
-        for column in ("load", "policy", "requests, %", "tokens, %", "TTFT ms 50/95/99", "E2E ms 50/95/99"):
+        for column in ("load", "policy", "requests, %", "tokens, %", "TTFT ms 50/95/99", "E2E ms 50/95/99", "late ms"):
             table.add_column(column)
         for load in result["loads"]:
             for policy in POLICIES:
                 cell = chosen(samples, load=load, policy=policy)
                 shares = [_percent(cell, name) for name in ("share_of_requests", "share_of_tokens")]
-                table.add_row(f"{load:g}", policy, *shares, *(_milliseconds(cell, name) for name in TIMES))
+                late = f"{max(sample['late'] for sample in cell) * 1e3:.1f}"
+                table.add_row(f"{load:g}", policy, *shares, *(_milliseconds(cell, name) for name in TIMES), late)
         console.print(table)
+    console.print("late: how long after its moment a request was sent, at most", soft_wrap=True)
     console.print("shortest_queue over round_robin, 95th percentile, median of the pairs [interval]:")
     for one in result["ratios"]:
         if one["percentile"] == 95 and len(one["ratio"]["pairs"]) > 1:
@@ -259,5 +262,5 @@ def _percent(cell: list[dict[str, Any]], name: str) -> str:
 
 
 def _milliseconds(cell: list[dict[str, Any]], name: str) -> str:
-    values = [np.median([np.percentile(sample[name], percent) for sample in cell]) for percent in PERCENTILES]
+    values = [median([np.percentile(sample[name], percent) for sample in cell]) for percent in PERCENTILES]
     return " / ".join(f"{value * 1e3:.0f}" for value in values)

@@ -8,31 +8,31 @@ same round the mechanism that it uses: the same code, between processes that com
     16           a turn that takes in 16 requests of 512 token ids at once
 
 Time of the engine: see `distribute_turns.py`. Of the mechanism: from the driver's having the list to the last rank's
-having it, for rpyc with the answer. Both are walls on one monotonic clock. The driver pauses after each
-step as long as the engine's ranks did before such a turn, since every mechanism is slower after a longer pause.
-The ratio is that of the medians of a round; the median of the rounds must be at most 1.3 where nothing streams: with as
-few cores as here the bare mechanism, which has the machine for itself, is no measure for a turn that shares it.
+having it, for rpyc with the answer. Both are walls on one monotonic clock. The driver pauses after each step as long as
+the engine's ranks did before such a turn, since every mechanism is slower after a longer pause. In every second round
+the arms come in the opposite order and the mechanism before the engine, with the pauses of the round before.
+
+The ratio is that of the medians of a round; that of the rounds must be at most 1.3, with its whole interval, where
+nothing streams: with as few cores as here the bare mechanism, which has the machine for itself, is no measure for a
+turn that shares it. Not in that time is `late`: how long after rank 0 the last rank came to a broadcast, which is
+shown beside the verdict, and `with late`, the ratio if it were in it.
 
 Where there are more ranks than cores, those that have the input plan on the cores that are bringing it to the others.
-So the mechanism is measured once more with busy ranks: each burns, as soon as it has the list, the CPU time that an
-engine's rank took to plan that turn. With more ranks than cores this ratio is the one that is judged. (With `rank0` the
-ranks have nothing to plan when a list arrives, and the two are the same.)
+To tell what of a ratio that explains, the mechanism is measured once more with busy ranks: each burns, as soon as it
+has the list, the CPU time that an engine's rank took to plan that turn. This ratio has a verdict of its own, which does
+not change the first one. (With `rank0` the ranks have nothing to plan when a list arrives, and the two are the same.)
 
-The trace itself is in the engine's time: three to ten calls of about a microsecond.
+The trace itself is in the engine's time: at most ten calls of 0.1 to 0.3 us, of 0.8 in every seventh turn, whose parts
+read the CPU clock (`bench overhead`).
 
 `--scheduling rank0`, the default of rpyc, makes two calls a turn and sends a plan; `replicated` makes one. Both are
 measured. Beside it, at T=2: the CPU time of rank 0 in a decode turn for everything but the forward and this: at most
-400 us.
+400 us. An engine is started again, up to three times in all, when its 16 requests did not arrive together.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import tempfile
-import time
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,35 +42,24 @@ from rich.table import Table
 
 from common.args import EngineArgs
 from evolution.checks import resolve_args
-from evolution.engine import Engine
 from evolution.environment import environment
-from experiments.bench.distribute_floor import FLOORS, RUNNING
-from experiments.bench.distribute_turns import RunTrace, Turns, median
-from experiments.bench.mechanism_payloads import PROMPT
+from experiments.bench.distribute_engine import Arm, measure_engine
+from experiments.bench.distribute_floor import FLOORS
+from experiments.bench.distribute_turns import Turns
 from experiments.bench.mechanism_ranks import Block, Phase
 from experiments.bench.mechanism_run import measure
+from experiments.bench.option_lists import check_repeats, numbers
+from experiments.bench.rounds import median, pooled, spread, spread_verdict
+from experiments.bench.verdicts import combined, in_words
 from experiments.intervals import pairwise_ratio, shown, verdict
-from report.trace import load
 
 AT_MOST = 1.3
 OWN_AT_MOST = 400.0  # us
 RANKS = "2,4"
-DECODE_TURNS = 240
-ARRIVALS = 24
-FIRST_PROMPT = 2000  # tokens: while it is prefilled, the 16 arrive
 # Of a mechanism, that warm up and that count.
 STEPS = {"0": (40, 240), "16": (4, 24)}
 KINDS = {"0": "0", "0, streams": "0", "16": "16"}  # of turns, and the payload of the mechanism
 JUDGED = ("0", "16")
-
-
-@dataclass(frozen=True)
-class Arm:
-    name: str
-    stage: str
-    scheduling: str
-    floor: str
-
 
 ARMS = (
     Arm("rpyc", "rpyc", "rank0", "rpyc plan, execute"),
@@ -83,7 +72,7 @@ Samples = dict[tuple[str, int, str], list[Any]]  # (arm, T, kind) -> one value a
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", default=RANKS, help=f"values of T, from 2; default: {RANKS}")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds (default: 5)")
+    parser.add_argument("--repeats", type=int, default=7, help="rounds (default: 7)")
     parser.add_argument("--out", metavar="DIR", help="write distribute.png and distribute.svg there")
 
 
@@ -93,13 +82,17 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     engine: Samples = {}
     floor: Samples = {}
     own: list[dict[str, Any]] = []
+    before: dict[tuple[str, int], dict[str, Turns]] = {}  # of an arm, in the round before
     for repeat in range(options.repeats):
         for count in ranks:
-            arms = ARMS if repeat % 2 == 0 else ARMS[::-1]
-            for arm in arms:
+            for arm in ARMS if repeat % 2 == 0 else ARMS[::-1]:
+                if repeat % 2:
+                    bare = measure_floor(arm, count, before[arm.name, count])
                 turns, cpu_us = measure_engine(arm, count, repeat)
+                if repeat % 2 == 0:
+                    bare = measure_floor(arm, count, turns)
+                before[arm.name, count] = turns
                 own.append({"stage": arm.name, "ranks": count, "cpu_us": cpu_us})
-                bare = measure_floor(arm, count, turns)
                 for kind, payload in KINDS.items():
                     engine.setdefault((arm.name, count, kind), []).append(turns[kind])
                     pair = bare[payload, False], bare[payload, True]
@@ -113,75 +106,18 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "own": own_work(own),
         "environment": environment(resolve_args(EngineArgs(device="sim"))[0]),
     }
-    result["holds"] = all(one["holds"] for one in result["cells"] + result["own"])
-    if options.out:
-        from experiments.bench.distribute_plot import draw
-
-        result["pictures"] = draw(result, Path(options.out))
+    result["verdict"] = combined(one["verdict"] for one in result["cells"] + result["own"])
     return result
 
 
 def check_options(options: argparse.Namespace) -> list[int]:
     """Values of T. ValueError of one line."""
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
-    try:
-        ranks = sorted({int(word) for word in options.ranks.split(",")})
-    except ValueError:
-        ranks = []
-    if not ranks or not set(ranks) <= {2, 4, 8}:
-        raise ValueError(f"--ranks {options.ranks!r}: expected numbers out of 2, 4, 8, as in {RANKS}")
+    check_repeats(options.repeats)
+    expected = f"expected numbers out of 2, 4, 8, as in {RANKS}"
+    ranks = sorted(numbers("--ranks", options.ranks, 2, expected))
+    if not set(ranks) <= {2, 4, 8}:
+        raise ValueError(f"--ranks {options.ranks!r}: {expected}")
     return ranks
-
-
-# ---------------------------------------------------------------------- the engine
-
-
-def measure_engine(arm: Arm, ranks: int, repeat: int) -> tuple[dict[str, Turns], dict[str, float]]:
-    """The turns with each payload; the CPU time of rank 0's other parts in a decode turn, us."""
-    with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
-        # Without chunks the 16 prompts are one prefill: one turn takes them in, and its plan holds them all.
-        with Engine(
-            stage=arm.stage,
-            tp_size=ranks,
-            scheduling=arm.scheduling,
-            device="sim",
-            chunked_prefill_size=-1,
-            trace_dir=folder,
-        ) as engine:
-            serve(engine, np.random.default_rng(repeat))
-        trace = RunTrace(load(Path(folder)))
-    decoding, arrivals = trace.decode_turns(RUNNING), trace.arrival_turns(RUNNING)
-    if len(decoding) != 3 or not arrivals:
-        raise SystemExit(
-            f"bench distribute: {arm.name} at T={ranks}: the 16 requests did not arrive at once; try again"
-        )
-    chosen = {"0": decoding[1], "0, streams": decoding[2], "16": arrivals}
-    return {kind: trace.measure(numbers) for kind, numbers in chosen.items()}, trace.own_cpu_us(decoding[2])
-
-
-def serve(engine: Engine, rng: np.random.Generator) -> None:
-    """16 requests decode side by side; then, so many times, 16 arrive while another one is prefilled."""
-    vocab = engine.model_config.vocab_size
-    sampling = {"temperature": 0, "ignore_eos": True}
-
-    def requests(count: int, length: int, tokens: int, stream: bool = False) -> list[Any]:
-        ids = rng.integers(0, vocab, (count, length)).tolist()
-        return engine.make_requests(None, {**sampling, "max_new_tokens": tokens}, ids, stream=stream)[1]
-
-    def finish(streams: list[Any]) -> None:
-        for stream in streams:
-            stream.result()
-
-    finish(engine.submit(requests(RUNNING, PROMPT, 40)))  # warm
-    for stream in (False, True):
-        time.sleep(0.1)
-        finish(engine.submit(requests(RUNNING, PROMPT, DECODE_TURNS, stream)))
-    for _ in range(ARRIVALS):
-        first, others = requests(1, FIRST_PROMPT, 8), requests(RUNNING, PROMPT, 1)
-        streams = engine.submit(first)
-        time.sleep(0.001)  # the first one's turn has begun
-        finish(streams + engine.submit(others))
 
 
 # ---------------------------------------------------------------------- the mechanism
@@ -205,8 +141,9 @@ def measure_floor(arm: Arm, ranks: int, turns: dict[str, Turns]) -> dict[tuple[s
 def judge(arm: Arm, ranks: int, kind: str, engine: Samples, floor: Samples) -> dict[str, Any]:
     rounds, bare = engine[arm.name, ranks, kind], floor[arm.name, ranks, kind]
     walls = [median(one.wall) for one in rounds]
-    ratio, ratio_busy = (pairwise_ratio(walls, [median(pair[busy]) for pair in bare]) for busy in (0, 1))
-    judged = ratio_busy if ranks > len(os.sched_getaffinity(0)) else ratio
+    with_late = [median(np.add(one.wall, np.maximum(one.late, 0))) for one in rounds]
+    plain, busy = ([median(pair[which]) for pair in bare] for which in (0, 1))
+    ratio, ratio_busy = pairwise_ratio(walls, plain), pairwise_ratio(walls, busy)
     return {
         "stage": arm.name,
         "mechanism": arm.floor,
@@ -220,8 +157,9 @@ def judge(arm: Arm, ranks: int, kind: str, engine: Samples, floor: Samples) -> d
         "floor_busy": [pair[1] for pair in bare],
         "ratio": ratio,
         "ratio_busy": ratio_busy,
-        "verdict": verdict(judged, at_most=AT_MOST) if kind in JUDGED else "",
-        "holds": kind not in JUDGED or judged["median"] <= AT_MOST,
+        "ratio_with_late": pairwise_ratio(with_late, plain),
+        "verdict": verdict(ratio, at_most=AT_MOST) if kind in JUDGED else None,
+        "verdict_busy": verdict(ratio_busy, at_most=AT_MOST) if kind in JUDGED else None,
     }
 
 
@@ -234,7 +172,9 @@ def own_work(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             totals = [sum(one.values()) for one in rounds]
             names = list(dict.fromkeys(name for one in rounds for name in one))
             parts = {name: float(np.mean([one.get(name, 0.0) for one in rounds])) for name in names}
-            judged.append({"stage": arm.name, "totals": totals, "parts": parts, "holds": median(totals) <= OWN_AT_MOST})
+            total = spread(totals)
+            said = spread_verdict(total, at_most=OWN_AT_MOST)
+            judged.append({"stage": arm.name, "totals": totals, "total": total, "parts": parts, "verdict": said})
     return judged
 
 
@@ -242,35 +182,39 @@ def show(result: dict[str, Any]) -> None:
     console = Console()
     for ranks in result["ranks"]:
         title = f"T = {ranks}: us until every rank has a turn's input, medians; at most {AT_MOST:g} times the mechanism"
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        for column in ("stage", "new", "turns", "pause", "late", "engine", "bare", "ratio", "busy", "ratio", ""):
-            table.add_column(column, justify="left" if column in ("stage", "") else "right", no_wrap=True)
+        judged = _new_table(title, ("engine", "bare", "ratio", "verdict", "late"))
+        explained = _new_table(f"T = {ranks}: what explains it", ("with late", "busy", "ratio", "verdict"))
         for cell in (cell for cell in result["cells"] if cell["ranks"] == ranks):
-            joined = {name: np.concatenate(cell[name]) for name in ("wall", "late", "pause", "floor", "floor_busy")}
-            table.add_row(
-                cell["stage"],
-                cell["kind"],
-                str(len(joined["wall"])),
-                *(f"{np.median(joined[name]):.0f}" for name in ("pause", "late", "wall", "floor")),
-                shown(cell["ratio"]),
-                f"{np.median(joined['floor_busy']):.0f}",
-                shown(cell["ratio_busy"]),
-                cell["verdict"],
-            )
-        console.print(table)
+            names = ("wall", "floor", "late", "floor_busy")
+            wall, floor, late, busy = (f"{median(pooled(cell[name])):.0f}" for name in names)
+            head = cell["stage"], cell["kind"]
+            judged.add_row(*head, wall, floor, shown(cell["ratio"]), cell["verdict"] or "", late)
+            ratios = [shown(cell[name]) for name in ("ratio_with_late", "ratio_busy")]
+            explained.add_row(*head, ratios[0], busy, ratios[1], cell["verdict_busy"] or "")
+        console.print(judged)
+        console.print(explained)
     console.print(
         "bare, busy: the mechanism between ranks that do nothing, and between ranks that burn what planning takes;"
-        " pause: before it, here and there; late: how long after rank 0 the last rank came to the broadcast (negative:"
-        " before it): this is not in `engine`",
+        " late: how long after rank 0 the last rank came to the broadcast (negative: before it), which is not in"
+        " `engine`; with late: the ratio to bare if it were. The verdict of the first table counts; that on the ratio"
+        " to busy ranks only explains it.",
         soft_wrap=True,
     )
+    console.print("ratios: " + in_words(cell["verdict"] for cell in result["cells"] if cell["kind"] in JUDGED))
+    console.print("to busy: " + in_words(cell["verdict_busy"] for cell in result["cells"] if cell["kind"] in JUDGED))
     for one in result["own"]:
         parts = ", ".join(f"{name} {cpu:.0f}" for name, cpu in one["parts"].items())
-        word = "holds" if one["holds"] else "fails"
+        total = one["total"]
         console.print(
             f"{one['stage']}, T = 2: rank 0's CPU in a decode turn but the forward and the above:"
-            f" {median(one['totals']):.0f} us (at most {OWN_AT_MOST:g}: {word}): {parts}",
+            f" {total['median']:.0f} [{total['low']:.0f}, {total['high']:.0f}] us (at most {OWN_AT_MOST:g}:"
+            f" {one['verdict']}): {parts}",
             soft_wrap=True,
         )
-    for path in result.get("pictures", []):
-        console.print(f"picture: {path}", soft_wrap=True)
+
+
+def _new_table(title: str, columns: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in ("stage", "new", *columns):
+        table.add_column(column, justify="left" if column in ("stage", "verdict") else "right", no_wrap=True)
+    return table

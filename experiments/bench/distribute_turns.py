@@ -18,12 +18,11 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import numpy as np
-
 from common.tracing import DISTRIBUTE
 from report.trace import ThreadTrace, Turn, parts_of
 
-# Parts that are not the control plane's own work of a turn; the first two are measured apart.
+# Parts that are not the control plane's own work of a turn. DISTRIBUTE is what this bench measures, the forward is the
+# model's, and the other two are waits.
 NOT_OWN = {*DISTRIBUTE, "forward", "idle", "wait_for_router"}
 
 PLANNING = ("process_input_requests", "get_next_batch_to_run")
@@ -172,7 +171,3 @@ def _calls_of(thread: ThreadTrace) -> list[Call]:
         elif part.name == "encode" and calls:
             calls[-1].given = part.begin
     return calls
-
-
-def median(values: list[float]) -> float:
-    return float(np.median(values))

@@ -8,6 +8,9 @@ Prompts of 128 random token ids, 64 greedy tokens each, end of sequence ignored.
     tp2            the whole engine at TP 2, which shares out the same cores
     bare tp2       its two ranks without the engine around them (`bare_ranks`)
 
+Two dtypes and two numbers of prompts at 7 repeats take about 23 minutes, since the lengths are those that the aims are
+stated for. `--dtypes` and `--prompts` choose less.
+
 A repeat measures all arms in turn on prompts that no repeat before it had, so no prefix is ever cached. The processes
 of a dtype start once and stay: an idle peer stage blocks and an idle transformers does nothing; `idle_cpu_seconds`
 says what they all burned together while another arm was measured. The bare ranks start anew for each repeat.
@@ -42,7 +45,11 @@ from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
 from experiments.bench.bare_ranks import run_bare_ranks
+from experiments.bench.engines import children_of, finish, start
+from experiments.bench.option_lists import check_once, check_repeats, numbers
+from experiments.bench.rounds import median
 from experiments.bench.transformers_arm import TransformersArm
+from experiments.bench.verdicts import combined, in_words
 from experiments.intervals import pairwise_ratio, remark, shown, verdict
 
 INPUT_LEN, OUTPUT_LEN = 128, 64
@@ -56,13 +63,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-path", default="smollm2", help="as of `run` (default: smollm2)")
     parser.add_argument("--dtypes", default="float32,bfloat16", help="default: float32,bfloat16")
     parser.add_argument("--prompts", default="8,1", help="prompts at once (default: 8,1)")
-    parser.add_argument("--repeats", type=int, default=5, help="times each arm is measured (default: 5)")
+    parser.add_argument("--repeats", type=int, default=7, help="times each arm is measured (default: 7)")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    dtypes, counts = options.dtypes.split(","), _counts(options.prompts)
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
+    dtypes = options.dtypes.split(",")
+    counts = numbers("--prompts", options.prompts, 1, "give numbers of prompts separated by commas, like 8,1")
+    check_repeats(options.repeats)
+    check_once("--dtypes", dtypes)
     args, config = resolve_args(_args(options.model_path, dtypes[0], 1, max(counts)))
     for dtype in dtypes:
         resolve_args(_args(options.model_path, dtype, 2, max(counts)))
@@ -81,12 +89,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "rank_environment_tp2": rank_env(_args(args.model_path, dtypes[0], 2, max(counts))),
     }
     return result
-
-
-def _counts(text: str) -> list[int]:
-    if not all(part.isascii() and part.isdigit() and int(part) for part in text.split(",")):
-        raise ValueError(f"--prompts {text!r}: give numbers of prompts separated by commas, like 8,1")
-    return [int(part) for part in text.split(",")]
 
 
 def _args(model_path: str, dtype: str, tp_size: int, prompts: int) -> EngineArgs:
@@ -133,8 +135,8 @@ def measure(
     samples: dict[int, dict[str, list[Any]]] = {count: {} for count in counts}
     with contextlib.ExitStack() as stack:
         other = stack.enter_context(TransformersArm(folders["plain"], dtype, rank_env(arms_args["tp1"])))
-        engines = {name: stack.enter_context(Engine(**vars(args))) for name, args in arms_args.items()}
-        pids = {name: [r.pid for p in engine.processes for r in p.walk()] for name, engine in engines.items()}
+        engines = {name: stack.enter_context(start(args)) for name, args in arms_args.items()}
+        pids = {name: children_of(engine) for name, engine in engines.items()}
         pids["transformers"] = [other.pid]
         reads = [_read_rate(other)]
         for repeat in range(-1, repeats):  # the first one warms up
@@ -166,7 +168,7 @@ def _sample(arm: TransformersArm | Engine, prompts: list[list[int]]) -> dict[str
         answer = arm.ask(prompts=prompts, new_tokens=OUTPUT_LEN)
         return {"seconds": answer["seconds"], "output_ids": answer["output_ids"]}
     began = time.perf_counter()
-    streams = arm.submit(arm.make_requests(None, SAMPLING, prompts)[1])
+    streams = finish(arm, arm.make_requests(None, SAMPLING, prompts)[1])
     output_ids = [stream.result()["output_ids"] for stream in streams]
     return {"seconds": time.perf_counter() - began, "output_ids": output_ids}
 
@@ -188,7 +190,7 @@ def _bytes_per_step(config: ModelConfig, dtype: str) -> int:
 
 
 def judge(samples: dict[str, Any]) -> dict[str, Any]:
-    """Rates, ratios, the split of TP 2's loss, tokens that agree; `holds` if no target fails or is undecided."""
+    """Rates, ratios, the split of TP 2's loss, tokens that agree; and what the targets say together."""
     rows, verdicts = [], {}
     for dtype, measured in samples.items():
         floor = measured["weight_bytes"] / max(measured["read_gb_per_s"]) / 1e9
@@ -198,9 +200,9 @@ def judge(samples: dict[str, Any]) -> dict[str, Any]:
             row = {
                 "dtype": dtype,
                 "prompts": count,
-                "tokens_per_s": {name: tokens / float(np.median(s)) for name, s in seconds.items()},
+                "tokens_per_s": {name: tokens / median(s) for name, s in seconds.items()},
                 "cpu_seconds": {
-                    name: float(np.median([one["cpu_seconds"] for one in taken]))
+                    name: median([one["cpu_seconds"] for one in taken])
                     for name, taken in arms.items()
                     if name != "bare tp2"
                 },
@@ -212,8 +214,8 @@ def judge(samples: dict[str, Any]) -> dict[str, Any]:
                 "padding": pairwise_ratio(seconds["tp1"], seconds["tp1 padded"]),
                 "sharding": pairwise_ratio(seconds["tp1 padded"], seconds["bare tp2"]),
                 "engine": pairwise_ratio(seconds["bare tp2"], seconds["tp2"]),
-                "collectives_own": float(np.median([one["own"] / one["seconds"] for one in arms["bare tp2"]])),
-                "collectives_wait": float(np.median([one["wait"] / one["seconds"] for one in arms["bare tp2"]])),
+                "collectives_own": median([one["own"] / one["seconds"] for one in arms["bare tp2"]]),
+                "collectives_wait": median([one["wait"] / one["seconds"] for one in arms["bare tp2"]]),
                 "floor_tokens_per_s": count / floor,
                 "same_tokens": {name: _agreement(arms["transformers"], arms[name]) for name in ("tp1", "tp2")},
                 "outputs": count * len(seconds["tp1"]),
@@ -223,7 +225,7 @@ def judge(samples: dict[str, Any]) -> dict[str, Any]:
             if target:
                 verdicts[f"{dtype}, {count}: to transformers"] = verdict(row["to_transformers"], at_least=target)
             verdicts[f"{dtype}, {count}: TP 2 to TP 1"] = verdict(row["tp2_to_tp1"], at_least=TP2_TARGET)
-    return {"rows": rows, "verdicts": verdicts, "holds": all(word == "holds" for word in verdicts.values())}
+    return {"rows": rows, "verdicts": verdicts, "verdict": combined(verdicts.values())}
 
 
 def _agreement(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> int:
@@ -271,3 +273,4 @@ def show(result: dict[str, Any]) -> None:
         rate = max(measured["read_gb_per_s"])
         console.print(f"{dtype}: {measured['weight_bytes'] / 1e6:.0f} MB per step, read at {rate:.1f} GB/s")
     console.print(split)
+    console.print("targets: " + in_words(result["verdicts"].values()))

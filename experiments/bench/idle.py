@@ -7,12 +7,20 @@ Each stage on the simulated accelerator at two ranks: with `level` constants (an
     switches/s   context switches of all threads: voluntary, where a thread went to wait, and involuntary
     syscalls/s   counted by `perf stat`, where there is one and it may; a dash where not
 
-Then one request comes: the time from its hand-over in the main process until the last rank has taken it in. It needs
-the trace, which is on for `level` only; in a spinning engine writing it burns CPU, on cores that are busy anyway. All
-plan `replicated`, so that every rank takes the request in.
+Where `perf` is, it counts system calls in a window of its own after that: counting them takes time of the cores.
 
-`level` must burn less than 0.02 cores, and take its first request in at most 1 ms later than when it spins: median of
-the differences of the pairs, each of windows one shortly after the other.
+Then one request comes: the time from its hand-over in the main process until the last rank has taken it in. After it
+FIRSTS more, each after SETTLE without one. A pair is an engine that blocks and one that spins, started one after the
+other: of each the median of its FIRSTS. The first request after the long silence is compared in the same way, one of
+each engine, and so with a wider interval.
+
+A first request's time needs the trace, which is on for `level` only. A spinning engine records a turn for each of its
+looks, and flushes them to a file every few hundred turns: its cores and system calls hold that, and its first request
+may meet a flush. All plan `replicated`, so that every rank takes the request in.
+
+`level` must burn at most 0.02 cores, and take its first request in at most 1 ms later than when it spins, after either
+silence: each by its whole interval, over the engines. 7 rounds of three stages take about 13 minutes:
+63 engines start, and each is silent for 5 s.
 """
 
 from __future__ import annotations
@@ -37,15 +45,20 @@ from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
 from evolution.stages import STAGES
-from experiments.bench.process_ids import pids_of
-from experiments.intervals import median_interval
+from experiments.bench.engines import finish, pids_of, start
+from experiments.bench.option_lists import check_repeats, names
+from experiments.bench.rounds import median, spread, spread_verdict
+from experiments.bench.verdicts import combined, in_words
 from report.trace import load
 
 TP = 2
 MOST_CORES = 0.02
 MOST_LATER = 0.001  # s
-COUNTERS = ("cores", "voluntary", "involuntary", "syscalls")
+COUNTERS = ("cores", "voluntary", "involuntary")
+FIRSTS = 8  # of one engine, after SETTLE
 SETTLE = 0.5  # s after a start, or after a request
+SYSCALLS_S = 1.0  # of the window in which they are counted
+KINDS = ("first", "first_after_window")
 
 
 @dataclass(frozen=True)
@@ -53,17 +66,16 @@ class Arm:
     name: str
     constants: str
     idle: str
-    windows: int  # of one engine: each gives one more first request
 
 
-BLOCK = Arm("level", "level", "block", 2)
-SPIN = Arm("level, spin", "level", "spin", 2)
-ERA = Arm("era", "era", "spin", 1)
+BLOCK = Arm("level", "level", "block")
+SPIN = Arm("level, spin", "level", "spin")
+ERA = Arm("era", "era", "spin")
 ARMS = (BLOCK, SPIN, ERA)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repeats", type=int, default=3, help="rounds (default: 3)")
+    parser.add_argument("--repeats", type=int, default=7, help="rounds (default: 7)")
     parser.add_argument("--seconds", type=float, default=5.0, help="without a request (default: 5)")
     parser.add_argument("--stages", default=",".join(STAGES), help=f"default: {','.join(STAGES)}")
     parser.add_argument("--dp-size", type=int, default=1, help="replicas of two ranks (default: 1)")
@@ -72,62 +84,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     stages = check_options(options)
-    windows = sum(arm.windows for arm in ARMS)
-    seconds = options.repeats * len(stages) * (len(ARMS) * 3.5 + windows * (options.seconds + SETTLE))
-    print(f"{len(stages)} stages, {options.repeats} rounds: about {seconds:.0f} s", flush=True)
+    engine_s = 3.5 + options.seconds + SETTLE + SYSCALLS_S
+    seconds = options.repeats * len(stages) * (len(ARMS) * engine_s + 2 * FIRSTS * SETTLE)
+    print(f"{len(stages)} stages, {options.repeats} rounds: about {seconds / 60:.0f} min", flush=True)
     cells = {(stage, arm.name): new_cell(stage, arm) for stage in stages for arm in ARMS}
     for repeat in range(options.repeats):
         for stage in stages:
             for arm in ARMS if repeat % 2 == 0 else ARMS[::-1]:
-                measured, first = measure_engine(stage, arm, options)
-                cell = cells[stage, arm.name]
-                for name in COUNTERS:
-                    cell[name] += [window[name] for window in measured]
-                cell["first"] += first
+                for name, value in measure_engine(stage, arm, options).items():
+                    cells[stage, arm.name][name].append(value)
     args, _ = resolve_args(EngineArgs(device="sim", tp_size=TP, dp_size=options.dp_size))
-    result = {
+    judged = [later(stage, cells) for stage in stages]
+    return {
         "bench": "idle",
-        "unit": "cores, times a second; first: s",
+        "unit": "cores, times a second; first: s; a value for each engine",
         "seconds": options.seconds,
+        "settle": SETTLE,
         "repeats": options.repeats,
         "dp_size": options.dp_size,
         "stages": stages,
         "cells": list(cells.values()),
-        "later": [later(stage, cells) for stage in stages],
+        "later": judged,
+        "verdict": combined(word for one in judged for word in one["verdicts"].values()),
         "environment": environment(args),
     }
-    result["holds"] = all(one["holds"] for one in result["later"])
-    if options.out:
-        from experiments.bench.idle_plot import draw
-
-        result["pictures"] = draw(result, Path(options.out))
-    return result
 
 
 def check_options(options: argparse.Namespace) -> list[str]:
     """Stages, in their own order. ValueError of one line."""
-    for name, value in (("--repeats", options.repeats), ("--dp-size", options.dp_size)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, not {value}")
+    check_repeats(options.repeats)
+    check_repeats(options.dp_size, "--dp-size")
     if not 0 < options.seconds <= 3600:
         raise ValueError(f"--seconds must be above 0, up to 3600, not {options.seconds:g}")
-    for name in options.stages.split(","):
-        if name not in STAGES:
-            raise ValueError(f"--stages: there is no {name!r}; there are {', '.join(STAGES)}")
-    return [name for name in STAGES if name in options.stages.split(",")]
+    return names("--stages", options.stages, STAGES)
 
 
 def new_cell(stage: str, arm: Arm) -> dict[str, Any]:
-    return {"stage": stage, "arm": arm.name, **{name: [] for name in COUNTERS}, "first": []}
+    """Lists of one value for each engine; `firsts` of a list."""
+    return {"stage": stage, "arm": arm.name, **{name: [] for name in (*COUNTERS, "syscalls", *KINDS, "firsts")}}
 
 
 # ---------------------------------------------------------------------- measuring
 
 
-def measure_engine(stage: str, arm: Arm, options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[float]]:
-    """COUNTERS of each window, and the seconds of the first request after each; none where nothing is traced."""
+def measure_engine(stage: str, arm: Arm, options: argparse.Namespace) -> dict[str, Any]:
+    """The values of a cell; those of first requests only where they are traced."""
     with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
-        with Engine(
+        args = EngineArgs(
             stage=stage,
             tp_size=TP,
             dp_size=options.dp_size,
@@ -136,31 +139,43 @@ def measure_engine(stage: str, arm: Arm, options: argparse.Namespace) -> tuple[l
             idle=arm.idle,
             device="sim",
             trace_dir=folder if arm is not ERA else None,
-        ) as engine:
+        )
+        with start(args) as engine:
             send_one(engine)
-            windows, numbers = [], []
-            for _ in range(arm.windows):
+            time.sleep(SETTLE)
+            taken: dict[str, Any] = measure_window(pids_of(engine), options.seconds)
+            numbers = [send_one(engine)] if arm is not ERA else []
+            time.sleep(SETTLE)
+            taken["syscalls"] = count_syscalls(pids_of(engine), SYSCALLS_S)
+            send_one(engine)
+            for _ in range(FIRSTS if arm is not ERA else 0):
                 time.sleep(SETTLE)
-                windows.append(measure_window(pids_of(engine), options.seconds))
                 numbers.append(send_one(engine))
-        times = first_times(Path(folder))
-    return windows, [times[number] for number in numbers if number in times]
+        if arm is not ERA:
+            times = first_times(Path(folder))
+            after_window, *firsts = (time_of(number, times, stage, arm) for number in numbers)
+            taken |= {"first": median(firsts), "first_after_window": after_window, "firsts": firsts}
+    return taken
 
 
-def measure_window(pids: list[int], seconds: float) -> dict[str, Any]:
-    counting = start_counting_syscalls(pids, seconds)
+def time_of(number: int, times: dict[int, float], stage: str, arm: Arm) -> float:
+    """RuntimeError if the trace has lost it."""
+    if number not in times:
+        raise RuntimeError(
+            f"bench idle: {stage}, {arm.name}: the trace does not say when request r{number} was taken in"
+        )
+    return times[number]
+
+
+def measure_window(pids: list[int], seconds: float) -> dict[str, float]:
+    """COUNTERS a second."""
     before = [counted(pid) for pid in pids]
     began = time.monotonic()
     time.sleep(seconds)
     took = time.monotonic() - began
     after = [counted(pid) for pid in pids]
     cpu_ns, voluntary, involuntary = ((np.array(after) - np.array(before)).sum(axis=0) / took).tolist()
-    return {
-        "cores": cpu_ns / 1e9,
-        "voluntary": voluntary,
-        "involuntary": involuntary,
-        "syscalls": counted_syscalls(counting, seconds),
-    }
+    return {"cores": cpu_ns / 1e9, "voluntary": voluntary, "involuntary": involuntary}
 
 
 def counted(pid: int) -> tuple[int, int, int]:
@@ -169,37 +184,37 @@ def counted(pid: int) -> tuple[int, int, int]:
     return process_cpu_ns(pid), sum(one.voluntary for one in threads), sum(one.involuntary for one in threads)
 
 
-def start_counting_syscalls(pids: list[int], seconds: float) -> subprocess.Popen | None:
-    """Of all their threads, for so long; None where there is no `perf`."""
+def count_syscalls(pids: list[int], seconds: float) -> float | None:
+    """A second, of all their threads, in a window of so long; None where there is no `perf`, or it may not count."""
     perf = shutil.which("perf")
     if perf is None:
         return None
     command = [perf, "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", ",".join(map(str, pids))]
-    counting = subprocess.Popen(
-        [*command, "sleep", f"{seconds}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    counting = subprocess.run(
+        [*command, "sleep", f"{seconds}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=seconds + 30,
+        check=False,
     )
-    time.sleep(0.2)  # it has begun
-    return counting
+    return counted_syscalls(counting.stderr, counting.returncode, seconds)
 
 
-def counted_syscalls(counting: subprocess.Popen | None, seconds: float) -> float | None:
-    """A second; None where they could not be counted."""
-    if counting is None:
-        return None
-    said = counting.communicate(timeout=seconds + 30)[1]
+def counted_syscalls(said: str, status: int, seconds: float) -> float | None:
+    """A second, as `perf stat` said; None where they could not be counted."""
     first = said.split(",")[0].strip()
-    if counting.returncode != 0:
+    if status != 0:
         return None
     if first == "<not counted>":  # none of them ran meanwhile
         return 0.0
-    return int(first) / seconds if first.isdigit() else None
+    return int(first) / seconds if first.isascii() and first.isdecimal() else None
 
 
 def send_one(engine: Engine) -> int:
     """One request of one token; the number in its id."""
     requests = engine.make_requests(None, {"max_new_tokens": 1, "ignore_eos": True}, [list(range(1, 17))])[1]
-    (stream,) = engine.submit(requests)
-    stream.result()
+    (stream,) = finish(engine, requests)
     return int(stream.rid.removeprefix("r"))
 
 
@@ -220,50 +235,57 @@ def first_times(folder: Path) -> dict[int, float]:
 
 
 def later(stage: str, cells: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
-    """How much later the first request is when the engine blocked, s; and whether both figures of `level` hold."""
+    """Cores of `level`, and for each of KINDS how much later its first request is than that of an engine that spins, s:
+    spreads over the engines; and `verdicts` on them."""
     block, spin = cells[stage, BLOCK.name], cells[stage, SPIN.name]
-    differences = [one - other for one, other in zip(block["first"], spin["first"], strict=True)]
-    low, high = median_interval(differences)
-    median, cores = float(np.median(differences)), float(np.median(block["cores"]))
-    return {
-        "stage": stage,
-        "cores": cores,
-        "differences": differences,
-        "median": median,
-        "low": low,
-        "high": high,
-        "holds": cores < MOST_CORES and median <= MOST_LATER,
-    }
+    found = {"cores": spread(block["cores"])}
+    for kind in KINDS:
+        found[kind] = spread([one - other for one, other in zip(block[kind], spin[kind], strict=True)])
+    bounds = {"cores": MOST_CORES, **dict.fromkeys(KINDS, MOST_LATER)}
+    verdicts = {name: spread_verdict(found[name], at_most=most) for name, most in bounds.items()}
+    return {"stage": stage, **found, "verdicts": verdicts}
 
 
 def show(result: dict[str, Any]) -> None:
     console = Console()
     ranks = f"{TP} ranks" if result["dp_size"] == 1 else f"{result['dp_size']} replicas of {TP} ranks"
-    title = f"{result['seconds']:g} s without a request, {ranks}; medians"
+    title = (
+        f"{result['seconds']:g} s without a request, {ranks}: context switches, calls, cores; first request; medians"
+    )
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in ("stage", "constants", "voluntary\nswitches/s", "involuntary", "syscalls/s", "cores", "first, ms"):
+    columns = (
+        "volun-\ntary/s",
+        "involun-\ntary/s",
+        "syscalls\n/s",
+        "cores",
+        "first,\nms",
+        f"after\n{result['seconds']:g} s",
+    )
+    for column in ("stage", "constants", *columns):
         table.add_column(column, justify="left" if column in ("stage", "constants") else "right", no_wrap=True)
     for cell in result["cells"]:
         syscalls = [count for count in cell["syscalls"] if count is not None]
         table.add_row(
             cell["stage"],
             cell["arm"],
-            f"{np.median(cell['voluntary']):.0f}",
-            f"{np.median(cell['involuntary']):.0f}",
-            f"{np.median(syscalls):.0f}" if syscalls else "-",
-            f"{np.median(cell['cores']):.4f}",
-            f"{np.median(cell['first']) * 1e3:.2f}" if cell["first"] else "-",
+            f"{median(cell['voluntary']):.0f}",
+            f"{median(cell['involuntary']):.0f}",
+            f"{median(syscalls):.0f}" if syscalls else "-",
+            f"{median(cell['cores']):.4f}",
+            *(f"{median(cell[kind]) * 1e3:.2f}" if cell[kind] else "-" for kind in KINDS),
         )
     console.print(table)
     if all(count is None for cell in result["cells"] for count in cell["syscalls"]):
         console.print("syscalls were not counted: `perf stat -e raw_syscalls:sys_enter` is not here or not allowed")
     for one in result["later"]:
-        word = "holds" if one["holds"] else "fails"
-        console.print(
-            f"{one['stage']}: level burns {one['cores']:.4f} cores (below {MOST_CORES:g}), and takes the first request"
-            f" {one['median'] * 1e3:.2f} [{one['low'] * 1e3:.2f}, {one['high'] * 1e3:.2f}] ms later than spinning"
-            f" (at most {MOST_LATER * 1e3:g}): {word}",
-            soft_wrap=True,
-        )
-    for path in result.get("pictures", []):
-        console.print(f"picture: {path}", soft_wrap=True)
+        console.print(f"{one['stage']}, level:", soft_wrap=True)
+        for name, words, unit, most in (
+            ("cores", "cores", 1.0, MOST_CORES),
+            ("first", f"ms later than spinning, after {result['settle']:g} s", 1e3, MOST_LATER),
+            ("first_after_window", f"ms later than spinning, after {result['seconds']:g} s", 1e3, MOST_LATER),
+        ):
+            middle, low, high = (f"{one[name][end] * unit:.4g}" for end in ("median", "low", "high"))
+            console.print(
+                f"  {middle} [{low}, {high}] {words} (at most {most * unit:g}): {one['verdicts'][name]}", soft_wrap=True
+            )
+    console.print("bounds: " + in_words(word for one in result["later"] for word in one["verdicts"].values()))

@@ -5,19 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import numpy as np
+from matplotlib.ticker import FuncFormatter, NullLocator
 
-matplotlib.use("agg")
-from matplotlib import pyplot as plt  # noqa: E402, the backend must be chosen first
+from experiments.bench.figures import bare_frame, curve, save
+from experiments.bench.rounds import medians
+from report.pictures.style import STAGES, plt
 
+CAPTION = (
+    "What one request with an image costs at two ranks, in milliseconds, against the size of the image, both on "
+    "logarithmic scales: from handing it over in the main process until every rank has it (left), the part of "
+    "that from rank 0 or the router on (middle), and the CPU time of all processes until the token is there "
+    "(right). Solid lines are the constants that all stages share, dashed ones those of each stage's era. A point "
+    "is the median of the rounds (7 unless the command says otherwise) of a round's median request; the band is "
+    "its 95% interval, of fewer than 6 rounds their range."
+)
 PANELS = {
     "whole": "Hand-over until every rank has it",
     "distribute": "Of it: from rank 0 or the router to every rank",
     "cpu": "CPU time of all processes, to the token",
 }
-COLOURS = {"rpyc": "#d55e00", "broadcast": "#0072b2", "peer": "#009e73"}
-LINES = {"era": ("--", "s"), "level": ("-", "o")}
+LINES = {"era": "--", "level": "-"}
 
 
 def draw(result: dict[str, Any], folder: Path) -> list[str]:
@@ -26,29 +33,24 @@ def draw(result: dict[str, Any], folder: Path) -> list[str]:
     sizes = {name: nbytes for name, nbytes in result["sizes"].items() if name != "hash"}
     for axes, (part, title) in zip(grid, PANELS.items(), strict=True):
         for stage in result["stages"]:
-            for constants, (line, marker) in LINES.items():
+            for constants, line in LINES.items():
                 points = [
-                    (sizes[cell["size"]], float(np.median(np.concatenate(cell[part]))) * 1e3)
+                    (sizes[cell["size"]], [1e3 * value for value in medians(cell[part])])
                     for cell in result["cells"]
                     if (cell["stage"], cell["constants"]) == (stage, constants) and cell["size"] in sizes
                 ]
                 label = f"{stage}, {constants}" if part == "whole" else None
-                axes.plot(*zip(*points, strict=True), color=COLOURS[stage], ls=line, marker=marker, ms=4, label=label)
+                style = STAGES[stage]
+                curve(axes, points, color=style.colour, ls=line, marker=style.marker, ms=4, label=label)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_title(title, loc="left", fontweight="bold")
         axes.set_xlabel("bytes of the image")
         axes.set_xticks(list(sizes.values()), list(sizes), rotation=45, ha="right")
-        axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
-        axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g} ms"))
+        axes.set_ylabel("milliseconds")
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.grid(alpha=0.25)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        bare_frame(axes)
     figure.legend(loc="outside lower center", ncols=len(result["stages"]) * 2, frameon=False)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "image.png", folder / "image.svg"]
-    plt.rcParams["svg.hashsalt"] = "image"  # the same samples give the same file
-    for path in paths:
-        figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
-    return [str(path) for path in paths]
+    return save(figure, folder, "image")

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.bench.mechanism_payloads import LISTS, REQUESTS, SIZES
+from experiments.bench.rounds import median, pooled
+from experiments.bench.verdicts import in_words
 from experiments.intervals import shown
 
 YARDSTICK_SOCKET = {"0": 13, LISTS: 338}  # us, at T = 2
@@ -19,9 +21,9 @@ Cells = dict[tuple[str, str], dict[str, Any]]  # (mechanism, payload) -> cell, o
 Measure = Callable[[dict[str, Any]], float]  # us, of a cell
 
 MEASURES: dict[str, Measure] = {
-    "wall": lambda cell: np.median(np.concatenate(cell["wall"])),
-    "p95": lambda cell: np.percentile(np.concatenate(cell["wall"]), 95),
-    "CPU": lambda cell: np.median(cell["cpu"]),
+    "wall": lambda cell: median(pooled(cell["wall"])),
+    "p95": lambda cell: float(np.percentile(pooled(cell["wall"]), 95)),
+    "CPU": lambda cell: median(cell["cpu"]),
 }
 
 
@@ -43,8 +45,6 @@ def show(result: dict[str, Any]) -> None:
     )
     _show_yardsticks(console, result["yardsticks"])
     _show_bare_socket(console, result)
-    for path in result.get("pictures", []):
-        console.print(f"picture: {path}", soft_wrap=True)
 
 
 def _new_table(title: str) -> Table:
@@ -87,22 +87,24 @@ def _show_yardsticks(console: Console, yardsticks: list[dict[str, Any]]) -> None
         console.print("no yardsticks: they need T = 2, and `socket` or `socket-call` beside others", soft_wrap=True)
         return
     table = _new_table("T = 2: wall time over a raw socket's, median of rounds [95% interval]; within 25%?")
-    for column in ("requests", "over", "ratio", "yardstick", "holds"):
+    for column in ("requests", "over", "ratio", "yardstick", "verdict"):
         table.add_column(column, justify="right" if column in ("ratio", "yardstick") else "left", no_wrap=True)
     for one in yardsticks:
-        word = "yes" if one["holds"] else f"no: {one['ratio']['median'] / one['expected']:.2f}"
+        away = f"{one['verdict']}: {one['ratio']['median'] / one['expected']:.2f}"
+        word = one["verdict"] if one["verdict"] == "holds" else away
         ratio, expected = shown(one["ratio"]), f"{one['expected']:g}"
         table.add_row(one["mechanism"], one["payload"], one["to"], ratio, expected, word)
     console.print(table)
+    console.print("yardsticks: " + in_words(one["verdict"] for one in yardsticks))
     console.print(f"{LISTS}: 16 requests with their ids in Python lists, pickled", soft_wrap=True)
 
 
 def _show_bare_socket(console: Console, result: dict[str, Any]) -> None:
     """What the harness adds, and what this machine does."""
     walls = {c["payload"]: c["wall"] for c in result["cells"] if (c["mechanism"], c["ranks"]) == ("socket", 2)}
-    bare = {name: np.median(np.concatenate(rounds)) for name, rounds in result["bare_socket"].items()}
+    bare = {name: median(pooled(rounds)) for name, rounds in result["bare_socket"].items()}
     for payload, theirs in YARDSTICK_SOCKET.items():
-        here = f"{np.median(np.concatenate(walls[payload])):.0f} us above, " if payload in walls else ""
+        here = f"{median(pooled(walls[payload])):.0f} us above, " if payload in walls else ""
         console.print(
             f"a raw socket's step, {payload}: {here}{bare[payload]:.0f} us in two bare processes before and after the"
             f" run; the yardsticks' took {theirs} us",

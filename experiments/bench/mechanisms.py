@@ -19,11 +19,12 @@ mechanism is opened, warmed, measured and closed alone; all of them in turn make
 runs between them only.
 
 As a denominator the bench is itself checked, at T=2: wall times as multiples of a raw unix socket's in the same round
-(calls: of a socket's with an answer) must be within 25% of those measured before with other programs, on a virtual
-machine with 2 cores of an AMD EPYC (Zen 4). There the 16 requests held their ids in Python lists and were pickled, so
-that is a payload of its own here, `16 lists`. The ratios need a quiet machine, and with no request they need the same
-scheduler: such a step is little but waking the receiver, which costs three times as much on another core as on the
-driver's own. So a raw socket between two bare processes is measured beside it, before and after (`bare_socket.py`).
+(calls: of a socket's with an answer) must be within 25% (the whole interval) of those measured before with other
+programs, on a virtual machine with 2 cores of an AMD EPYC (Zen 4). There the 16 requests held their ids in Python lists
+and were pickled, so that is a payload of its own here, `16 lists`. The ratios need a quiet machine, and with no request
+they need the same scheduler: such a step is little but waking the receiver, which costs three times as much on another
+core as on the driver's own. So a raw socket between two bare processes is measured beside it, before and after
+(`bare_socket.py`).
 """
 
 from __future__ import annotations
@@ -32,10 +33,7 @@ import argparse
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from common.args import EngineArgs
 from evolution.environment import environment
@@ -54,7 +52,11 @@ from experiments.bench.mechanism_stages import (
     ZmqTcp,
 )
 from experiments.bench.mechanism_tables import show
-from experiments.intervals import pairwise_ratio
+from experiments.bench.option_lists import check_repeats, numbers
+from experiments.bench.option_lists import names as names_of
+from experiments.bench.rounds import medians
+from experiments.bench.verdicts import combined
+from experiments.intervals import pairwise_ratio, verdict
 
 __all__ = ["add_arguments", "run", "show"]
 
@@ -89,7 +91,7 @@ TOLERANCE = 1.25
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", default=RANKS, help=f"values of T, default: {RANKS}")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds (default: 5)")
+    parser.add_argument("--repeats", type=int, default=7, help="rounds (default: 7)")
     parser.add_argument("--mechanisms", default=",".join(MECHANISMS), help="names as above; default: all")
     parser.add_argument("--out", metavar="DIR", help="write mechanisms.png and mechanisms.svg there")
 
@@ -115,28 +117,18 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }
     result["bare_socket"] = {payload: [one[payload] for one in bare] for payload in bare[0]}
     result["yardsticks"] = judge(result["cells"])
-    result["holds"] = all(one["holds"] for one in result["yardsticks"])
-    if options.out:
-        from experiments.bench.mechanisms_plot import draw
-
-        result["pictures"] = draw(result, Path(options.out))
+    result["verdict"] = combined(one["verdict"] for one in result["yardsticks"])
     return {**result, "environment": environment(EngineArgs())}
 
 
 def check_options(options: argparse.Namespace) -> tuple[list[str], list[int]]:
     """Names of mechanisms, values of T. ValueError of one line."""
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
-    try:
-        ranks = sorted({int(word) for word in options.ranks.split(",")})
-    except ValueError:
-        ranks = []
-    if not ranks or not 1 <= ranks[0] <= ranks[-1] <= MOST_RANKS:
-        raise ValueError(f"--ranks {options.ranks!r}: expected numbers from 1 to {MOST_RANKS}, as in {RANKS}")
-    names = list(dict.fromkeys(options.mechanisms.split(",")))
-    for name in names:
-        if name not in MECHANISMS:
-            raise ValueError(f"--mechanisms: there is no {name!r}; there are {', '.join(MECHANISMS)}")
+    check_repeats(options.repeats)
+    expected = f"expected numbers from 1 to {MOST_RANKS}, as in {RANKS}"
+    ranks = sorted(numbers("--ranks", options.ranks, 1, expected))
+    if ranks[-1] > MOST_RANKS:
+        raise ValueError(f"--ranks {options.ranks!r}: {expected}")
+    names = names_of("--mechanisms", options.mechanisms, MECHANISMS)
     if ranks == [1] and not any(MECHANISMS[name].answers for name in names):
         raise ValueError(f"--ranks 1: {', '.join(names)} would have nobody to send to; add a larger number")
     return names, ranks
@@ -196,18 +188,16 @@ def measure_bare_socket() -> dict[str, list[float]]:
 
 def judge(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The yardsticks of which both sides were measured; the ratio is that of the medians of each round."""
-    medians = {
-        (cell["mechanism"], cell["payload"]): np.median(cell["wall"], axis=1).tolist()
-        for cell in cells
-        if cell["ranks"] == CHECKED_RANKS
+    walls = {
+        (cell["mechanism"], cell["payload"]): medians(cell["wall"]) for cell in cells if cell["ranks"] == CHECKED_RANKS
     }
     judged = []
     for (mechanism, base, payload), expected in YARDSTICKS.items():
-        above, below = medians.get((mechanism, payload)), medians.get((base, payload))
+        above, below = walls.get((mechanism, payload)), walls.get((base, payload))
         if above is None or below is None:
             continue
         ratio = pairwise_ratio(above, below)
-        holds = 1 / TOLERANCE <= ratio["median"] / expected <= TOLERANCE
-        judged.append({"mechanism": mechanism, "to": base, "payload": payload, "expected": expected, "holds": holds})
-        judged[-1]["ratio"] = ratio
+        both = verdict(ratio, at_least=expected / TOLERANCE), verdict(ratio, at_most=expected * TOLERANCE)
+        judged.append({"mechanism": mechanism, "to": base, "payload": payload, "expected": expected})
+        judged[-1] |= {"ratio": ratio, "verdict": combined(both)}
     return judged

@@ -5,28 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
 
-matplotlib.use("agg")
-from matplotlib import pyplot as plt  # noqa: E402, the backend must be chosen first
-from matplotlib.axes import Axes  # noqa: E402
+from experiments.bench.figures import bare_frame, curve, save
+from experiments.bench.mechanism_payloads import SIZES
+from experiments.bench.rounds import medians
+from report.pictures.style import plt
 
-from experiments.bench.mechanism_payloads import SIZES  # noqa: E402
-
-# A colour for each family; within a family the older has the longer dashes, and each its marker.
+CAPTION = (
+    "What it costs to bring a list of requests to every rank by each mechanism, with no engine around it, on "
+    "logarithmic scales whose ticks name their unit: wall time of a step (left) and CPU time of all processes "
+    "(right). Upper row: a request with an image, against its size; lower row: 16 requests of 512 tokens, against "
+    "the number of ranks T. A point is the median of the rounds (7 unless the command says otherwise) of a "
+    "round's median step; the band is its 95% interval, of fewer than 6 rounds their range."
+)
+# A colour for each family, none of which is a stage's; within a family the older has the dashes, and each its marker.
 STYLES = {
-    "rpyc-reference": ("#d55e00", "--", "o"),
-    "rpyc-value": ("#d55e00", "-", "o"),
-    "gloo-list": ("#0072b2", "--", "s"),
-    "gloo-buffer": ("#0072b2", ":", "s"),
-    "gloo-msgpack": ("#0072b2", "-", "s"),
-    "zmq-tcp": ("#009e73", "--", "^"),
-    "zmq-ipc": ("#009e73", "-", "^"),
+    "rpyc-reference": ("#8c510a", "--", "o"),
+    "rpyc-value": ("#8c510a", "-", "o"),
+    "gloo-list": ("#5e3c99", "--", "s"),
+    "gloo-buffer": ("#5e3c99", ":", "s"),
+    "gloo-msgpack": ("#5e3c99", "-", "s"),
+    "zmq-tcp": ("#e6ab02", "--", "^"),
+    "zmq-ipc": ("#e6ab02", "-", "^"),
     "queue": ("#cc79a7", "--", "v"),
     "pipe": ("#cc79a7", "-", "v"),
-    "socket-call": ("#666666", "--", "D"),
-    "socket": ("#666666", "-", "D"),
+    "socket-call": ("#888888", "--", "D"),
+    "socket": ("#888888", "-", "D"),
     "shm": ("#000000", "-", "*"),
 }
 EXPLANATION = """One step: the driver has a list of requests,
@@ -38,10 +44,13 @@ The others: the driver is rank 0, and sends to
 the T-1 others; so they have nothing at T = 1.
 
 Wall time: handing over until the last rank has
-the list (or the answer is back); median.
+the list (or the answer is back).
 CPU time: user and system, of all processes,
 with a pause of 1 ms after each step, in which
-gloo's threads may spin."""
+gloo's threads may spin.
+
+Points: medians of the rounds.
+Bands: their 95% intervals."""
 
 
 def draw(result: dict[str, Any], folder: Path) -> list[str]:
@@ -63,13 +72,7 @@ def draw(result: dict[str, Any], folder: Path) -> list[str]:
     _legend(grid[0, 2], result["what"])
     grid[1, 2].axis("off")
     grid[1, 2].annotate(EXPLANATION, (0, 1), xycoords="axes fraction", va="top", fontsize=10, linespacing=1.4)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "mechanisms.png", folder / "mechanisms.svg"]
-    plt.rcParams["svg.hashsalt"] = "mechanisms"  # the same samples give the same file
-    for path in paths:
-        figure.savefig(path, dpi=100, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
-    return [str(path) for path in paths]
+    return save(figure, folder, "mechanisms")
 
 
 def _name(name: str) -> str:
@@ -80,15 +83,14 @@ def _curves(axes: Axes, cells: list[dict[str, Any]], name: str, x: Any) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     for mechanism, (colour, line, marker) in STYLES.items():
-        points = sorted((x(cell), _median(cell[name])) for cell in cells if cell["mechanism"] == mechanism)
+        points = sorted((x(cell), medians(cell[name])) for cell in cells if cell["mechanism"] == mechanism)
         if points:
-            axes.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker=marker, markersize=5)
-    axes.set_ylabel(f"{_name(name)} per step")
+            curve(axes, points, color=colour, linestyle=line, marker=marker, markersize=5)
+    axes.set_ylabel(f"{_name(name)} per step, unit as marked")
     axes.yaxis.set_major_formatter(_shown_time)
     axes.grid(alpha=0.25)
-    axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.xaxis.set_minor_locator(NullLocator())
+    bare_frame(axes)
 
 
 def _shown_time(microseconds: float, _: int) -> str:
@@ -96,11 +98,6 @@ def _shown_time(microseconds: float, _: int) -> str:
         if microseconds >= size:
             return f"{microseconds / size:g} {unit}"
     return f"{microseconds:g} \u00b5s"
-
-
-def _median(rounds: list[Any]) -> float:
-    """Of all steps (wall: lists of them), or of the rounds' means (CPU)."""
-    return float(np.median(np.concatenate([np.atleast_1d(one) for one in rounds])))
 
 
 def _legend(axes: Axes, what: dict[str, str]) -> None:

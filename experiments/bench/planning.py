@@ -10,7 +10,8 @@ No model: the Scheduler alone, told made-up token ids, as every rank of every st
 Prompts have 128 tokens, of which 64 are one of eight shared beginnings; a decode turn commits one token to each
 request. Times are CPU time of the thread, with Python's garbage collector off. All points are visited in turn, so that
 each turn finds cold caches, as it does after a forward. A step is called quadratic when its time grows with a power of
-n near 2; the power is fitted over the last three doublings, where constant costs weigh least.
+n near 2; the power is fitted over the last three doublings, where constant costs weigh least, in each repeat for
+itself. The interval is that of the repeats' median.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from __future__ import annotations
 import argparse
 import gc
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,10 @@ from rich.console import Console
 from rich.table import Table
 
 from common.policy import LPM_MOST_WAITING
+from experiments.bench.option_lists import check_repeats
 from experiments.bench.planning_turns import Load, sample_admission, sample_burst, sample_decode
+from experiments.bench.rounds import median, spread, spread_verdict
+from experiments.bench.verdicts import combined, in_words
 
 POLICIES = ("lpm", "fcfs")
 RUNNING = (16, 32, 64, 128, 256, 512, 1024)
@@ -34,7 +37,6 @@ WAITING = (0, 32, 64, 127, 250, 500, 1000, 2000)
 RUNNING_MEANWHILE = 256  # while the waiting are varied
 WAITING_MEANWHILE = 100  # while the running are varied: lpm sorts them all
 QUADRATIC_FROM = 1.3
-FIT_RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -66,24 +68,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
+    check_repeats(options.repeats)
     print(f"{options.repeats} repeats: about {10 + options.repeats:.0f} s")
     series = measure(Sizes(), options.repeats)
     slopes = [slope for one in series for slope in growth(one)]
-    result = {
+    return {
         "bench": "planning",
         "unit": "us of CPU time per turn",
         "series": [vars(one) for one in series],
         "slopes": slopes,
         "quadratic_from": QUADRATIC_FROM,
-        "holds": all(slope["high"] < QUADRATIC_FROM for slope in slopes),
+        "verdict": combined(slope["verdict"] for slope in slopes),
     }
-    if options.out:
-        from experiments.bench.planning_plot import draw
-
-        result["pictures"] = draw(result, Path(options.out))
-    return result
 
 
 # ---------------------------------------------------------------------- measuring
@@ -119,8 +115,8 @@ def measure(sizes: Sizes, repeats: int) -> list[Series]:
 
 
 def growth(series: Series) -> list[dict[str, Any]]:
-    """For each part: the power of n with which its time grows over the last three doublings, of the medians of the
-    repeats, and its 95% interval. 0 is no growth, 1 linear, 2 quadratic."""
+    """For each part: the power of n with which its time grows over the last three doublings, and its 95% interval.
+    0 is no growth, 1 linear, 2 quadratic."""
     slopes = [_slope(series, part, series.sizes[-1]) for part in series.microseconds]
     if series.policy == "lpm" and series.axis != "running":
         # Above this lpm is fcfs: how sorting grows must be looked at below.
@@ -132,29 +128,24 @@ def growth(series: Series) -> list[dict[str, Any]]:
 def _slope(series: Series, part: str, end: int) -> dict[str, Any]:
     chosen = [index for index, size in enumerate(series.sizes) if max(1, end / 8) <= size <= end]
     samples = np.array([series.microseconds[part][index] for index in chosen])
-    power, low, high = fit_power(np.array(series.sizes)[chosen], samples)
+    powers = fit_powers(np.array(series.sizes)[chosen], samples)
     return {
         "kind": series.kind,
         "axis": series.axis,
         "up_to": end,
         "part": part,
         "policy": series.policy,
-        "us": float(np.median(samples[-1])),
-        "power": power,
-        "low": low,
-        "high": high,
+        "us": median(samples[-1]),
+        "power": powers["median"],
+        "low": powers["low"],
+        "high": powers["high"],
+        "verdict": spread_verdict(powers, at_most=QUADRATIC_FROM),
     }
 
 
-def fit_power(sizes: np.ndarray, samples: np.ndarray) -> tuple[float, float, float]:
-    """The slope of log time over log size, and its 95% bootstrap interval. samples: [sizes, repeats]."""
-    repeats = samples.shape[1]
-    draws = np.random.default_rng(0).integers(0, repeats, (FIT_RESAMPLES, repeats))
-    draws[0] = np.arange(repeats)  # the first is the samples as they are
-    times = np.log(np.median(samples[:, draws], axis=-1))  # [sizes, draws]
-    slopes = np.polyfit(np.log(sizes), times, 1)[0]
-    low, high = np.percentile(slopes, (2.5, 97.5))
-    return float(slopes[0]), float(low), float(high)
+def fit_powers(sizes: np.ndarray, samples: np.ndarray) -> dict[str, Any]:
+    """The slope of log time over log size in each repeat, as `spread`. samples: [sizes, repeats]."""
+    return spread(np.polyfit(np.log(sizes), np.log(samples), 1)[0].tolist())
 
 
 def show(result: dict[str, Any]) -> None:
@@ -179,12 +170,13 @@ def show(result: dict[str, Any]) -> None:
         table.add_row(f"  {part}", *cells)
     console.print(table)
     steepest = max(result["slopes"], key=lambda s: s["high"])
-    word = "no step is quadratic" if result["holds"] else "NOT ALL STEPS ARE CLEARLY BELOW QUADRATIC"
+    word = {"holds": "no step is quadratic", "undecided": "NOT ALL STEPS ARE CLEARLY BELOW QUADRATIC"}.get(
+        result["verdict"], "A STEP GROWS FASTER THAN ALLOWED"
+    )
+    console.print(f"steps: {in_words(slope['verdict'] for slope in result['slopes'])}")
     console.print(
         f"{word}: the steepest is {steepest['part']} of {steepest['kind']} against {steepest['axis']}"
         f" ({steepest['policy']}), power {steepest['power']:.2f}, at most {steepest['high']:.2f} (95%);"
         f" quadratic would be 2, the bound is {QUADRATIC_FROM}",
         soft_wrap=True,
     )
-    for path in result.get("pictures", []):
-        console.print(f"picture: {path}", soft_wrap=True)

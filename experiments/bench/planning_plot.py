@@ -5,15 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 
-matplotlib.use("agg")
-from matplotlib import pyplot as plt  # noqa: E402, the backend must be chosen first
-from matplotlib.axes import Axes  # noqa: E402
+from experiments.bench.figures import bare_frame, save
+from experiments.bench.planning import RUNNING_MEANWHILE, WAITING_MEANWHILE, Series
+from experiments.bench.rounds import spread
+from report.pictures.style import plt
 
-from experiments.bench.planning import RUNNING_MEANWHILE, WAITING_MEANWHILE, Series  # noqa: E402
-
+CAPTION = (
+    "CPU time in microseconds that the scheduler of one rank spends on the steps of a turn, without any model, "
+    "against the number of requests that run, wait or arrive; both scales are logarithmic. Solid: the policy lpm, "
+    "with a band that is the 95% interval of the median of the repeats (45 unless the command says otherwise); "
+    "dashed: fcfs. The figure behind a step's name is its time at the right end. Dotted lines show how linear and "
+    "quadratic growth would look."
+)
 PANELS = (
     ("decode", "running", "A decode turn, by those that run", f"running requests ({WAITING_MEANWHILE} wait)"),
     ("decode", "waiting", "A decode turn, by those that wait", f"waiting requests ({RUNNING_MEANWHILE} run)"),
@@ -21,14 +27,15 @@ PANELS = (
     ("admission", "running", "One request enters, by those that run", f"running requests ({WAITING_MEANWHILE} wait)"),
     ("admission", "waiting", "One request enters, by those that wait", f"waiting requests ({RUNNING_MEANWHILE} run)"),
 )
+# None is a stage's.
 COLOURS = {
-    "plan": "#0072b2",
-    "commit": "#d55e00",
-    "add": "#999999",
-    "order": "#009e73",
-    "admit": "#0072b2",
-    "commit prefill": "#d55e00",
-    "plan decode": "#56b4e9",
+    "plan": "#5e3c99",
+    "commit": "#8c510a",
+    "add": "#888888",
+    "order": "#c99700",
+    "admit": "#5e3c99",
+    "commit prefill": "#8c510a",
+    "plan decode": "#a58fd0",
     "commit end": "#cc79a7",
 }
 EXPLANATION = """How to read this
@@ -39,13 +46,13 @@ spends on a turn; the model is not in it.
 solid    policy lpm, the default:
          longest cached prefix first
 dashed   policy fcfs: first come, first served
-band     the middle half of the samples
+band     95% interval of the median
 dotted   what linear and quadratic growth
          would look like
 
 lpm matches every waiting prompt, up to 128
 of them; above that it falls back to fcfs,
-hence the drop of `order`.
+hence the drop of order.
 
 add      take a request in
 order    sort those that wait
@@ -62,18 +69,11 @@ def draw(result: dict[str, Any], folder: Path) -> list[str]:
         curves = [one for one in series if (one.kind, one.axis) == (kind, axis)]
         axes.set_title(title, loc="left", fontweight="bold")
         axes.set_xlabel(label)
-        _draw_panel(axes, curves)
-    for axes in grid[:, 0]:
         axes.set_ylabel("CPU time of the step, microseconds")
+        _draw_panel(axes, curves)
     grid.flat[-1].axis("off")
     grid.flat[-1].text(0, 0.95, EXPLANATION, va="top", family="monospace", fontsize=10)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "planning.png", folder / "planning.svg"]
-    plt.rcParams["svg.hashsalt"] = "planning"  # the same samples give the same file
-    for path in paths:
-        figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
-    return [str(path) for path in paths]
+    return save(figure, folder, "planning")
 
 
 def _draw_panel(axes: Axes, curves: list[Series]) -> None:
@@ -86,7 +86,7 @@ def _draw_panel(axes: Axes, curves: list[Series]) -> None:
     ends: dict[str, float] = {}
     for curve in curves:
         for part, samples in curve.microseconds.items():
-            low, middle, high = np.percentile(np.array(samples), (25, 50, 75), axis=1)
+            low, middle, high = ([spread(at_size)[end] for at_size in samples] for end in ("low", "median", "high"))
             lpm = curve.policy == "lpm"
             axes.plot(sizes, middle, color=COLOURS[part], linestyle="-" if lpm else "--", linewidth=2 if lpm else 1)
             if lpm:
@@ -95,8 +95,7 @@ def _draw_panel(axes: Axes, curves: list[Series]) -> None:
     _guides(axes, sizes, ends)
     _label_ends(axes, sizes[-1], ends)
     axes.grid(alpha=0.25)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    bare_frame(axes)
 
 
 def _guides(axes: Axes, sizes: np.ndarray, ends: dict[str, float]) -> None:

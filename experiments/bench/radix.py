@@ -28,8 +28,11 @@ from rich.console import Console
 from rich.table import Table
 
 from common.radix_cache import RadixCache
+from experiments.bench.option_lists import check_repeats
 from experiments.bench.original_radix import OriginalRadixCache, find_original, load_original
 from experiments.bench.plain_radix import PlainRadixCache
+from experiments.bench.rounds import median
+from experiments.bench.verdicts import combined, in_words
 from experiments.intervals import pairwise_ratio, remark, shown, verdict
 
 BRANCHES = (10, 10, 20)
@@ -82,8 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
+    check_repeats(options.repeats)
     workload = make_workload(BRANCHES, LENGTHS, EVICTIONS)
     arms = make_arms(workload)
     if options.original:
@@ -148,7 +150,7 @@ def measure(arms: list[Arm], workload: Workload, repeats: int) -> dict[str, Any]
         "ratios": ratios,
         "targets": TARGETS,
         "verdicts": verdicts,
-        "holds": all(word == "holds" for word in verdicts.values()),
+        "verdict": combined(verdicts.values()),
     }
     if "original" in samples["insert"]:
         to_original = {step: pairwise_ratio(samples[step]["plain"], samples[step]["original"]) for step in STEPS}
@@ -207,12 +209,13 @@ def show(result: dict[str, Any]) -> None:
         target = result["targets"].get(step)
         table.add_row(
             step,
-            *(f"{np.median(samples[arm]):.1f}" for arm in arms),
+            *(f"{median(samples[arm]):.1f}" for arm in arms),
             shown(result["ratios"][step]),
             f">= {target:g}" if target else "",
             result["verdicts"].get(step, "") or remark(result["ratios"][step]),
         )
     console.print(table)
+    console.print("targets: " + in_words(result["verdicts"].values()))
     if "plain_to_original" in result:
         parts = ", ".join(f"{step} {shown(ratio)}" for step, ratio in result["plain_to_original"].items())
         word = "within" if result["plain_is_fair"] else "NOT within"

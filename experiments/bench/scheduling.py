@@ -13,13 +13,13 @@ at once that fill the batch (at most 64 run), and so many more that wait.
 
 A turn is one forward. Requests of 128 random token ids get 16 to 48 tokens, so that they leave one by one. The policy
 is dfs-weight, which looks at every request that waits; the default, lpm, does so up to 128 of them. At more than two
-ranks on two cores only the counts and the CPU time say something. Each repeat measures every arm once.
+ranks on two cores only the counts and the CPU time say something. Each repeat measures every arm once, every second
+repeat in the opposite order.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import time
 from collections import Counter
@@ -38,6 +38,10 @@ from evolution.engine import Engine
 from evolution.environment import environment
 from evolution.metrics import collect
 from evolution.stages import STAGES
+from experiments.bench.distribute_turns import PLANNING
+from experiments.bench.engines import finish, pids_of
+from experiments.bench.option_lists import check_once, check_repeats, numbers
+from experiments.bench.rounds import median
 from experiments.intervals import pairwise_ratio, remark, shown
 from report.trace import ThreadTrace, counts_of, load, parts_of, working_turns
 
@@ -46,14 +50,13 @@ MOST_RUNNING = 64
 # (requests that run, requests that wait at the beginning)
 CELLS = ((1, 0), (16, 0), (64, 0), (64, 200), (64, 1000))
 INPUT_LEN, OUTPUT_LENS = 128, (16, 48)
-LEAST_REQUESTS = 64  # of a cell: a small one is measured several times
-PLANNING = ("process_input_requests", "get_next_batch_to_run")
+LEAST_REQUESTS = 32  # of a cell: a small one is measured several times
 COUNTS = ("bytes", "collectives", "messages")
 FIGURES = {
     "bytes": "bytes", "collectives": "coll.", "messages": "messages",
     "cpu_us": "CPU us", "tpot_us": "TPOT us", "planning_us": "plan us",
 }  # fmt: skip
-ENGINE_S, CELL_S = 3.0, 1.0
+ENGINE_S, CELL_S = 3.5, 0.9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tp-size", default="2,4", metavar="T,..", help="default: 2,4")
     parser.add_argument("--cells", default=_named(CELLS), help=f"running+waiting; default: {_named(CELLS)}")
     parser.add_argument("--schedule-policy", default="dfs-weight", help="as of `run` (default: dfs-weight)")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of every arm; above TP 2 one (default: 5)")
+    parser.add_argument("--repeats", type=int, default=7, help="runs of every arm (default: 7)")
 
 
 def _named(cells: tuple[tuple[int, int], ...]) -> str:
@@ -70,7 +73,7 @@ def _named(cells: tuple[tuple[int, int], ...]) -> str:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     arms, cells = check_options(options)
-    rounds = [(repeat, arm) for repeat in range(options.repeats) for arm in arms if repeat == 0 or arm["tp_size"] == 2]
+    rounds = [(repeat, arm) for repeat in range(options.repeats) for arm in (arms if repeat % 2 == 0 else arms[::-1])]
     print(f"{len(rounds)} engines: about {len(rounds) * (ENGINE_S + CELL_S * len(cells)) / 60:.0f} min", flush=True)
     samples = []
     for repeat, arm in rounds:
@@ -83,15 +86,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "cells": cells,
         "samples": samples,
         "ratios": ratios_of(samples),
-        "holds": True,  # it has no bound to keep
+        "verdict": None,  # it has no bound to keep
         "environment": environment(resolve_args(EngineArgs(device="sim", tp_size=2))[0]),
     }
 
 
 def check_options(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
     """Arms (stage, scheduling, tp_size) and cells. ValueError of one line."""
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
+    check_repeats(options.repeats)
     try:
         cells = [(int(running), int(waiting)) for running, waiting in (c.split("+") for c in options.cells.split(","))]
     except ValueError:
@@ -100,11 +102,11 @@ def check_options(options: argparse.Namespace) -> tuple[list[dict[str, Any]], li
         raise ValueError(f"--cells {options.cells!r}: give running+waiting, like 16+0,{MOST_RUNNING}+200")
     if any(waiting and running < MOST_RUNNING for running, waiting in cells):
         raise ValueError(f"--cells {options.cells!r}: requests wait only where {MOST_RUNNING} run")
-    sizes = options.tp_size.split(",")
-    if not all(word.isdigit() and int(word) > 1 for word in sizes):
-        raise ValueError(f"--tp-size {options.tp_size!r}: give numbers above 1, like 2,4; one rank plans for itself")
+    check_once("--cells", cells)
+    check_once("--stages", options.stages.split(","))
+    sizes = numbers("--tp-size", options.tp_size, 2, "give numbers above 1, like 2,4; one rank plans for itself")
     arms = [
-        {"stage": stage, "scheduling": scheduling, "tp_size": int(tp_size)}
+        {"stage": stage, "scheduling": scheduling, "tp_size": tp_size}
         for tp_size in sizes
         for stage in options.stages.split(",")
         for scheduling in SCHEDULINGS
@@ -141,14 +143,11 @@ def send(engine: Engine, count: int, rng: np.random.Generator) -> list[float]:
     lengths = rng.integers(OUTPUT_LENS[0], OUTPUT_LENS[1] + 1, count).tolist()
     sampling = [{"temperature": 0, "max_new_tokens": length, "ignore_eos": True} for length in lengths]
     requests: list[GenerateRequest] = engine.make_requests(None, sampling, ids, stream=True)[1]
-    streams = engine.submit(requests)
-    for stream in streams:
-        stream.result()
-    return collect(streams).tpot
+    return collect(finish(engine, requests)).tpot
 
 
 def take(engine: Engine, count: int, rng: np.random.Generator) -> dict[str, Any]:
-    pids = [os.getpid(), *(report.pid for process in engine.processes for report in process.walk())]
+    pids = pids_of(engine)
     cpu, simulating = _cpu_ns(pids), _simulating(engine)
     window = [time.perf_counter_ns()]
     tpots: list[float] = []
@@ -156,7 +155,7 @@ def take(engine: Engine, count: int, rng: np.random.Generator) -> dict[str, Any]
         tpots += send(engine, count, rng)
     window.append(time.perf_counter_ns())
     cpu = _cpu_ns(pids) - cpu - 1e9 * (_simulating(engine) - simulating)
-    return {"window": window, "cpu_ns": cpu, "tpot_us": float(np.median(tpots)) * 1e6}
+    return {"window": window, "cpu_ns": cpu, "tpot_us": median(tpots) * 1e6}
 
 
 def _cpu_ns(pids: list[int]) -> float:
@@ -174,6 +173,7 @@ def per_turn(threads: list[ThreadTrace], cpu_ns: float) -> dict[str, float]:
     rank0 = next(thread for thread in threads if "TP0" in thread.process)
     working = working_turns(rank0)
     parts = parts_of(rank0, working)
+    # Everything is counted by the thread that sends it, a collective by rank 0: so the sum counts nothing twice.
     of_threads = [counts_of(thread, working_turns(thread), distribute=True) for thread in threads]
     counts = sum(map(Counter, of_threads), Counter())
     return {
@@ -190,7 +190,7 @@ def per_turn(threads: list[ThreadTrace], cpu_ns: float) -> dict[str, float]:
 def values(
     samples: list[dict[str, Any]], stage: str, scheduling: str, tp_size: int, cell: tuple[int, int], figure: str
 ) -> list[float]:
-    """One for each repeat."""
+    """One for each repeat, in their order."""
     key = (stage, scheduling, tp_size, *cell)
     names = ("stage", "scheduling", "tp_size", "running", "waiting")
     return [sample[figure] for sample in samples if tuple(sample[name] for name in names) == key]
@@ -221,11 +221,11 @@ def show(result: dict[str, Any]) -> None:
         for name in FIGURES.values():
             table.add_column(name, justify="right")
         for cell in result["cells"]:
-            medians = {
-                figure: [np.median(values(samples, stage, s, tp_size, tuple(cell), figure)) for s in SCHEDULINGS]
+            middle = {
+                figure: [median(values(samples, stage, s, tp_size, tuple(cell), figure)) for s in SCHEDULINGS]
                 for figure in FIGURES
             }
-            table.add_row("{} + {}".format(*cell), *(f"{a:.4g} / {b:.4g}" for a, b in medians.values()))
+            table.add_row("{} + {}".format(*cell), *(f"{a:.4g} / {b:.4g}" for a, b in middle.values()))
             found = {
                 one["figure"]: one["ratio"]
                 for one in result["ratios"]
@@ -235,7 +235,7 @@ def show(result: dict[str, Any]) -> None:
         console.print(table)
     console.print(
         f"a turn is a forward; policy {result['policy']}; = : no difference seen, ~ : the interval is wider than the"
-        " effect; above TP 2 there is one run of each, without an interval",
+        " effect",
         soft_wrap=True,
     )
 

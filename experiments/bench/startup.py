@@ -19,7 +19,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,9 @@ from rich.table import Table
 from common.args import EngineArgs
 from evolution.checks import resolve_args
 from evolution.environment import environment
+from experiments.bench.option_lists import check_once, check_repeats
+from experiments.bench.rounds import median
+from experiments.bench.verdicts import combined, in_words
 from experiments.intervals import pairwise_ratio, remark, shown, verdict
 
 ONE, TWO = "import torch", "two imports"
@@ -56,17 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
+    check_repeats(options.repeats)
+    check_once("--stages", options.stages)
     args, _ = resolve_args(EngineArgs(model_path="tiny", tp_size=2))  # also makes `tiny`, if it is not there yet
     _time_imports(1)  # the first reads files from disk
     once = _time_imports(1)
     print(f"{2 + len(options.stages)} arms, {options.repeats} repeats: about {measured_seconds(once, options):.0f} s")
     result = measure(options.stages, options.repeats)
-    if options.out:
-        from experiments.bench.startup_plot import draw
-
-        result["pictures"] = draw(result, Path(options.out))
     return {**result, "environment": environment(args)}
 
 
@@ -99,7 +97,7 @@ def measure(stages: list[str], repeats: int) -> dict[str, Any]:
         "ratios_to_two_imports": {stage: pairwise_ratio(samples[stage], samples[TWO]) for stage in stages},
         "targets": {stage: TARGETS[stage] for stage in verdicts},
         "verdicts": verdicts,
-        "holds": all(word == "holds" for word in verdicts.values()),
+        "verdict": combined(verdicts.values()),
     }
 
 
@@ -144,19 +142,20 @@ def show(result: dict[str, Any]) -> None:
         target = result["targets"].get(arm)
         table.add_row(
             arm,
-            f"{np.median(seconds):.2f}",
+            f"{median(seconds):.2f}",
             shown(ratio) if ratio else "1",
             f"<= {target:g}" if target else "",
             result["verdicts"].get(arm) or (remark(ratio) if ratio else ""),
             shown(to_two) if to_two else "",
         )
     console.print(table)
+    console.print("targets: " + in_words(result["verdicts"].values()))
     table = Table(title="where it goes: seconds on the way of the last rank, median")
     table.add_column("")
     for stage in stages:
         table.add_column(stage, justify="right")
     for part in PARTS:
-        table.add_row(part, *(f"{np.median([p[part] for p in result['parts'][stage]]):.2f}" for stage in stages))
+        table.add_row(part, *(f"{median([p[part] for p in result['parts'][stage]]):.2f}" for stage in stages))
     console.print(table)
     if result["ratios"][TWO]["median"] > CORE_MISSING_FROM:
         console.print(
@@ -164,5 +163,3 @@ def show(result: dict[str, Any]) -> None:
             " second rank, so the ratio to one import says more about the machine than about the engine",
             soft_wrap=True,
         )
-    for path in result.get("pictures", []):
-        console.print(f"picture: {path}", soft_wrap=True)

@@ -8,7 +8,7 @@ import pytest
 
 from common.os_accounts import process_cpu_ns
 from evolution import Engine
-from experiments.bench.process_ids import pids_of
+from experiments.bench.engines import pids_of
 
 MOST_CORES = 0.02
 

@@ -16,7 +16,7 @@ def bench(monkeypatch) -> ModuleType:
     """A bench of a name that the command line knows, with one option."""
     module = ModuleType("experiments.bench.radix", doc="Measures nothing.")
     module.add_arguments = lambda parser: parser.add_argument("--size", type=int, default=3)
-    module.run = lambda options: {"size": options.size, "holds": options.size < 10}
+    module.run = lambda options: {"size": options.size, "verdict": "holds" if options.size < 10 else "undecided"}
     module.show = lambda result: print(f"size {result['size']}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return module
@@ -33,12 +33,25 @@ def test_the_result_goes_to_the_terminal_and_to_the_file(bench, tmp_path, capsys
     assert status("radix", "--size", "4", "--json", str(path)) == 0
     assert "size 4" in capsys.readouterr().out
     result = json.loads(path.read_text())
-    assert (result["size"], result["holds"]) == (4, True)
+    assert (result["size"], result["verdict"]) == (4, "holds")
     assert result["environment"]["cpu_count"] >= 1
 
 
-def test_a_figure_that_does_not_hold_is_status_1(bench):
-    assert status("radix", "--size", "40") == 1
+@pytest.mark.parametrize(("verdict", "code"), [("holds", 0), (None, 0), ("undecided", 1), ("fails", 1)])
+def test_status_says_the_verdict(bench, verdict, code):
+    bench.run = lambda options: {"size": 4, "verdict": verdict}
+    assert status("radix") == code
+
+
+def test_a_result_names_its_pictures_without_their_folder(bench, tmp_path, monkeypatch, capsys):
+    bench.add_arguments = lambda parser: parser.add_argument("--out")
+    bench.run = lambda options: {"size": 4, "verdict": None}
+    plot = ModuleType("experiments.bench.radix_plot")
+    plot.draw = lambda result, folder: [str(folder / "radix.png")]
+    monkeypatch.setitem(sys.modules, plot.__name__, plot)
+    assert status("radix", "--out", str(tmp_path), "--json", str(tmp_path / "result.json")) == 0
+    assert json.loads((tmp_path / "result.json").read_text())["pictures"] == ["radix.png"]
+    assert f"picture: {tmp_path}/radix.png" in capsys.readouterr().out
 
 
 def test_bad_input_is_one_line_and_status_2(bench, capsys):

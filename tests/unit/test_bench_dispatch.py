@@ -24,10 +24,12 @@ def test_a_pair_of_engines(capsys: pytest.CaptureFixture) -> None:
     for one in (turns, shortest):
         assert len(one["ttft"]) == len(one["e2e"]) == 32
         assert sum(one["share_of_tokens"]) == pytest.approx(1)
+        assert 0 <= one["late"] < 1
         assert all(0 < first <= last for first, last in zip(one["ttft"], one["e2e"], strict=True))
         assert one["rate"] == pytest.approx(0.8 * result["capacities"][0]["requests_per_s"])
     ratio = next(one for one in result["ratios"] if (one["time"], one["percentile"]) == ("e2e", 95))["ratio"]
     assert ratio["pairs"] == [np.percentile(shortest["e2e"], 95) / np.percentile(turns["e2e"], 95)]
+    assert result["verdict"] is None
     dispatch.show(result)
     assert "peer, level, DP 2" in capsys.readouterr().out
 
@@ -39,6 +41,10 @@ def test_a_pair_of_engines(capsys: pytest.CaptureFixture) -> None:
         (("--requests", "0"), "--requests must be at least 1"),
         (("--loads", "much"), "--loads 'much': give fractions"),
         (("--loads", "0"), "--loads '0': give fractions"),
+        (("--loads", "0.4,0.40"), "--loads: 0.4 is there twice"),
+        (("--dp-size", "²"), "--dp-size '²': give numbers of replicas"),
+        (("--dp-size", "2,2"), "--dp-size: 2 is there twice"),
+        (("--systems", "peer:level,peer:level"), "--systems: peer:level is there twice"),
         (("--dp-size", "1"), "--dp-size '1': give numbers of replicas"),
         (("--systems", "peer:era"), "shortest_queue raised an error in 0.4.0"),
         (("--systems", "peer"), "--constants ''"),

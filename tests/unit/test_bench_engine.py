@@ -44,6 +44,8 @@ def test_zero_groups_leave_the_logits_as_they_are(tmp_path: Path) -> None:
     [
         ({"prompts": "8,x"}, "--prompts '8,x'"),
         ({"prompts": "0"}, "--prompts '0'"),
+        ({"prompts": "8,8"}, "--prompts: 8 is there twice"),
+        ({"prompts": "²"}, "--prompts '²'"),
         ({"repeats": 0}, "--repeats must be at least 1, not 0"),
         ({"dtypes": "int8"}, "int8"),
     ],
@@ -54,7 +56,7 @@ def test_bad_options_are_refused_before_anything_starts(given: dict, message: st
 
 
 def arm(seconds: float, ids: list[int], **more: float) -> list[dict]:
-    return [{"seconds": seconds, "output_ids": [ids], "cpu_seconds": 1.0, "idle_cpu_seconds": 0.0, **more}] * 3
+    return [{"seconds": seconds, "output_ids": [ids], "cpu_seconds": 1.0, "idle_cpu_seconds": 0.0, **more}] * 7
 
 
 def test_what_is_claimed_follows_from_the_samples() -> None:
@@ -63,7 +65,7 @@ def test_what_is_claimed_follows_from_the_samples() -> None:
         "tp1": arm(1.0, [1, 2]),
         "tp1 padded": arm(1.1, [1, 2]),
         "tp2": arm(1.6, [1, 3]),
-        "bare tp2": [{"seconds": 1.32, "own": 0.132, "wait": 0.264}] * 3,
+        "bare tp2": [{"seconds": 1.32, "own": 0.132, "wait": 0.264}] * 7,
     }
     measured = {"prompts": {1: arms}, "read_gb_per_s": [9.0, 10.0], "weight_bytes": 2e8}
     said = engine.judge({"float32": measured})
@@ -74,6 +76,9 @@ def test_what_is_claimed_follows_from_the_samples() -> None:
     assert np.prod(factors) == pytest.approx(row["tp2_to_tp1"]["median"])
     assert (row["collectives_own"], row["collectives_wait"]) == pytest.approx((0.1, 0.2))
     assert row["floor_tokens_per_s"] == pytest.approx(50)
-    assert row["same_tokens"] == {"tp1": 3, "tp2": 0}
+    assert row["same_tokens"] == {"tp1": 7, "tp2": 0}
     assert said["verdicts"] == {"float32, 1: to transformers": "holds", "float32, 1: TP 2 to TP 1": "fails"}
-    assert not said["holds"]
+    assert said["verdict"] == "fails"
+    few = {name: taken[:5] for name, taken in arms.items()}
+    said = engine.judge({"float32": measured | {"prompts": {1: few}}})
+    assert set(said["verdicts"].values()) == {"undecided"} and said["verdict"] == "undecided"

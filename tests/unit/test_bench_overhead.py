@@ -25,7 +25,7 @@ def test_a_pair_of_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert min(off + on) > 0 and max(off + on) < 0.1
     assert result["calls_per_turn"] > 5
     assert 0 < result["call_us"]["other"] < result["call_us"]["sampled"] < 1000
-    assert result["holds"] == (result["ratio"]["high"] < overhead.AT_MOST)
+    assert result["verdict"] == "undecided"  # of one pair
     overhead.show(result)
     assert "calls a turn on rank 0" in capsys.readouterr().out
 

@@ -39,6 +39,7 @@ def test_a_pair_of_engines(one_stage: str, monkeypatch: pytest.MonkeyPatch, caps
     assert {one["figure"] for one in result["ratios"]} >= {"bytes", "cpu_us", "tpot_us", "planning_us"}
     ratio = next(one for one in result["ratios"] if (one["figure"], one["running"]) == ("bytes", 16))["ratio"]
     assert ratio["pairs"] == [samples["rank0", 16, 0]["bytes"] / samples["replicated", 16, 0]["bytes"]]
+    assert result["verdict"] is None
     scheduling.show(result)
     assert f"{one_stage}, TP 2" in capsys.readouterr().out
 
@@ -49,6 +50,9 @@ def test_a_pair_of_engines(one_stage: str, monkeypatch: pytest.MonkeyPatch, caps
         (("--repeats", "0"), "--repeats must be at least 1"),
         (("--cells", "16"), "--cells '16': give running"),
         (("--cells", "16+5"), "requests wait only where 64 run"),
+        (("--cells", "16+0,16+0"), "--cells: 16+0 is there twice"),
+        (("--tp-size", "\u00b2"), "one rank plans for itself"),
+        (("--stages", "peer,peer"), "--stages: peer is there twice"),
         (("--tp-size", "1"), "one rank plans for itself"),
         (("--stages", "nothing"), "unknown stage"),
         (("--schedule-policy", "best"), "--schedule-policy 'best'"),
