@@ -2,8 +2,7 @@
 
 A repeat starts an engine with each loop, one after the other, and the first one is the second every other time. Each
 takes the same batches: so many requests of 128 random token ids at once, 128 tokens each, several batches of each size,
-each on an empty cache.
-The forward is simulated: it takes no core, as on a GPU, so that the scheduling can hide behind it.
+each on an empty cache. The forward is simulated: it takes no core, as on a GPU, so that the scheduling can hide behind it.
 
     TPOT, TTFT   the median over the requests of a batch
     turn         of a decode step: from the first to the last token of the request that got its first token last, from
@@ -22,7 +21,6 @@ the tokens are the same; how much is hidden is measured. The verdict of a size i
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,21 +72,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                     samples[size][arm][name].append(value)
         identical = identical and tokens["normal"] == tokens["overlap"]
     floor = {str(size): predicted_seconds(args, size) for size in sizes}
-    result = {
+    return {
         "bench": "overlap",
         "unit": "s",
         "samples": samples,
         "predicted": floor,
         "sizes": {size: judge(samples[size], floor[size]) for size in samples},
         "tokens_identical": identical,
-        "holds": identical,
+        "verdict": None if identical else "fails",
         "environment": environment(args),
     }
-    if options.out:
-        from experiments.bench.overlap_plot import draw
-
-        result["pictures"] = draw(result, Path(options.out))
-    return result
 
 
 def _sizes(text: str) -> list[int]:

@@ -10,16 +10,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 
-matplotlib.use("agg")
-from matplotlib import pyplot as plt  # noqa: E402, the backend must be chosen first
-from matplotlib.axes import Axes  # noqa: E402
+from experiments.bench.figures import GREY, INK, bare_frame, save
+from experiments.bench.overlap import ARMS, INPUT_LEN, OUTPUT_LEN
+from experiments.bench.rounds import spread
+from experiments.intervals import shown
+from report.pictures.style import plt
 
-from experiments.bench.overlap import ARMS, INPUT_LEN, OUTPUT_LEN  # noqa: E402
-
-COLOURS = {"normal": "#d55e00", "overlap": "#0072b2"}
+CAPTION = (
+    "The peer stage on the simulated accelerator, with its normal loop (grey) and with the one that plans the next turn "
+    "while the forward runs (dark), for several numbers of requests at once. A bar is the median of all repeats, its "
+    "line the interval of that. Over a pair of bars: overlap over normal, repeat by repeat; below 1 the overlap loop is "
+    "faster. The black line is what the forward alone takes: what lies above it is scheduling, sampling and sending."
+)
+COLOURS = {"normal": GREY, "overlap": "#444444"}
 WIDTH = 0.38
 
 
@@ -41,38 +47,29 @@ def draw(result: dict[str, Any], folder: Path) -> list[str]:
         axes.legend(loc="upper left", frameon=False)
         axes.grid(axis="y", alpha=0.25)
         axes.set_ylim(top=axes.get_ylim()[1] * 1.3)  # room for the legend
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        bare_frame(axes)
     environment = result["environment"]
     figure.suptitle(
         f"peer stage on the simulated {environment['sim_profile']['name']}: the normal loop and --overlap."
-        " Over the bars: overlap / normal, median and 95% interval of the pairs.",
+        " Over the bars: overlap / normal.",
         fontsize=10,
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "overlap.png", folder / "overlap.svg"]
-    plt.rcParams["svg.hashsalt"] = "overlap"  # the same samples give the same file
-    for path in paths:
-        figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
-    return [str(path) for path in paths]
+    return save(figure, folder, "overlap")
 
 
 def _bars(axes: Axes, result: dict[str, Any], name: str) -> None:
-    """Medians, with the middle half of the samples as a line."""
+    """Medians, with their intervals as lines."""
     sizes = list(result["samples"])
     places = np.arange(len(sizes))
     tops = np.zeros(len(sizes))
     for arm, shift in zip(ARMS, (-WIDTH / 2, WIDTH / 2), strict=True):
-        samples = np.array([result["samples"][size][arm][name] for size in sizes]) * 1e3
-        low, middle, high = np.percentile(samples, (25, 50, 75), axis=1)
-        label = f"{arm} loop; the line: the middle half of the samples"
-        axes.bar(places + shift, middle, WIDTH, color=COLOURS[arm], label=label)
-        axes.errorbar(places + shift, middle, (middle - low, high - middle), fmt="none", color="#444444", capsize=3)
+        found = [spread([1e3 * value for value in result["samples"][size][arm][name]]) for size in sizes]
+        low, middle, high = (np.array([one[what] for one in found]) for what in ("low", "median", "high"))
+        axes.bar(places + shift, middle, WIDTH, color=COLOURS[arm], label=f"{arm} loop")
+        axes.errorbar(places + shift, middle, (middle - low, high - middle), fmt="none", color=INK, capsize=3)
         tops = np.maximum(tops, high)
     for place, size in enumerate(sizes):
-        ratio = result["sizes"][size]["ratios"][name]
-        text = f"{ratio['median']:.2f}\n[{ratio['low']:.2f}, {ratio['high']:.2f}]"
+        text = shown(result["sizes"][size]["ratios"][name]).replace(" [", "\n[")
         axes.annotate(text, (place, tops[place]), (0, 4), textcoords="offset points", ha="center", fontsize=8)
     axes.set_xticks(places, sizes)
 

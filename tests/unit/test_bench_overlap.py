@@ -21,7 +21,7 @@ def test_a_pair_of_engines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.setattr(overlap, "OUTPUT_LEN", 12)
     monkeypatch.setitem(overlap.SAMPLING, "max_new_tokens", 12)
     result = overlap.run(options("--repeats", "1", "--sizes", "1,3"))
-    assert result["holds"] and result["tokens_identical"]
+    assert result["verdict"] is None and result["tokens_identical"]
     for size, judged in result["sizes"].items():
         normal, ahead = (result["samples"][size][arm] for arm in overlap.ARMS)
         assert judged["ratios"]["tpot"]["pairs"] == [ahead["tpot"][0] / normal["tpot"][0]]
@@ -44,7 +44,7 @@ def test_a_share_of_nothing_is_none() -> None:
 def test_other_tokens_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = dict.fromkeys(overlap.FIGURES, 1.0)
     monkeypatch.setattr(overlap, "measure", lambda engine, *rest: ({"1": figures}, [[int(engine.args.overlap)]]))
-    assert not overlap.run(options("--repeats", "1", "--sizes", "1"))["holds"]
+    assert overlap.run(options("--repeats", "1", "--sizes", "1"))["verdict"] == "fails"
 
 
 @pytest.mark.parametrize(
