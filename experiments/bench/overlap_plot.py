@@ -20,10 +20,10 @@ from experiments.intervals import shown
 from report.pictures.style import plt
 
 CAPTION = (
-    "The peer stage on the simulated accelerator, with its normal loop (grey) and with the one that plans the next turn "
-    "while the forward runs (dark), for several numbers of requests at once. A bar is the median of all repeats, its "
-    "line the interval of that. Over a pair of bars: overlap over normal, repeat by repeat; below 1 the overlap loop is "
-    "faster. The black line is what the forward alone takes: what lies above it is scheduling, sampling and sending."
+    "The peer stage on the simulated accelerator, with its normal loop (grey) and with the one that plans the next "
+    "turn while the forward runs (dark), for several numbers of requests at once. A bar is the median of all repeats, "
+    "its line the interval of that. Over a pair of bars: overlap over normal, repeat by repeat; below 1 the overlap "
+    "loop is faster. The black line is what the forward alone takes: above it lie scheduling, sampling and sending."
 )
 COLOURS = {"normal": GREY, "overlap": "#444444"}
 WIDTH = 0.38
