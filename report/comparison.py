@@ -140,7 +140,7 @@ def heading(plan: Plan, arm: Arm) -> str:
     words = [arm.stage]
     if len({a.constants for a in plan.arms}) > 1:
         words.append(arm.constants)
-    if any(a.scheduling != arm.scheduling and _but(a, "scheduling") == _but(arm, "scheduling") for a in plan.arms):
+    if len({a.scheduling for a in plan.arms}) > 1:
         words.append(arm.scheduling)
     return "\n".join([*words, arm.copy]).rstrip()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
+from experiments.compare.measure import IDLE
 from experiments.compare.records import RUNS, Arm, Run, Strip
 from report.pictures.style import PARTS, WIDTH, Picture, group_of, part_patches, plain, save, slug
 
@@ -64,7 +65,7 @@ def stretches(thread: Strip) -> list[tuple[str, float, float]]:
         part = group_of(name)
         if joined and joined[-1][0] == part and joined[-1][2] == begin:
             joined[-1] = (part, joined[-1][1], end)
-        elif part != "idle":
+        elif part != IDLE:
             joined.append((part, begin, end))
     return joined
 
