@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.compare.metrics import COUNTS, TIMES, Metric
 from experiments.compare.records import Arm, Plan, Run
-from experiments.intervals import NO_DIFFERENCE, coverage, shown
+from experiments.intervals import ENOUGH, NO_DIFFERENCE, coverage, shown
 from report.cautions import null_figures, null_verdict
 from report.comparison import REFERENCE, Ratio, heading, number, tokens_verdict, values
 from report.words import constants_said, listed, of_many
@@ -182,7 +182,9 @@ def _tally(plan: Plan, ratios: list[Ratio]) -> str:
         return "One pair of runs each, so nothing follows."
     differ = [one for one in intervals if not one.remark]
     unstable = sum(one.remark not in ("", NO_DIFFERENCE) for one in intervals)
-    text = f"Of {of_many(len(intervals), 'interval')} {len(differ)} {'differs' if len(differ) == 1 else 'differ'}"
+    fewest = min(len(one.ratio["pairs"]) for one in intervals)
+    kind = "95% intervals" if fewest >= ENOUGH else f"ranges (from {fewest} pairs on: too few for 95%)"
+    text = f"Of {len(intervals)} {kind} {len(differ)} {'differs' if len(differ) == 1 else 'differ'} from 1"
     text += f", {unstable} {'is' if unstable == 1 else 'are'} unstable" * bool(unstable)
     if not differ:
         return text + "."

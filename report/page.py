@@ -146,10 +146,9 @@ def draw_all(folder: Path, plan: Plan, runs: list[Run]) -> dict[str, list[Pictur
         return arms, shape if len(kinds) == 1 else f"{shape}, {kind} constants"
 
     found: dict[str, list[Picture | None]] = {"processes": [], "strips": [], "parts": [], "latency": []}
-    for shape in shapes[::-1] if len(shapes) > 1 else shapes:
+    for shape in shapes:
         arms, name = where(shape, kinds[0])
         found["processes"].append(process_tree.draw(folder, runs, arms, bare, name))
-    for shape in shapes:
         for kind in kinds:
             arms, name = where(shape, kind)
             found["strips"].append(turn_strip.draw(folder, runs, arms, bare, name))
