@@ -110,6 +110,17 @@ def null_figures(null: dict[str, Any]) -> str:
     """How often arms that are alike seemed to differ, and how wide the intervals were."""
     share, width, most = (null[name] for name in ("share_that_holds_1", "median_half_width", "most_half_width"))
     return (
-        f"of {of_many(len(null['intervals']), 'interval')} between arms that are alike {share:.0%} hold 1 (85 to 99% "
-        f"is right); their median half-width is {width:.1%} (at most {most:.0%})"
+        f"of {of_many(len(null_judged(null)), 'interval')} between arms that are alike (every stage with "
+        f"{null_constants(null)} constants) {share:.0%} hold 1 (85 to 99% is right); their median half-width is "
+        f"{width:.1%} (at most {most:.0%})"
     )
+
+
+def null_judged(null: dict[str, Any]) -> list[dict[str, Any]]:
+    """The intervals that its verdict is about: all, in files of before."""
+    return [one for one in null["intervals"] if one.get("judged", True)]
+
+
+def null_constants(null: dict[str, Any]) -> str:
+    words = {word for one in null["intervals"] for word in one["arm"].split()}
+    return listed([kind for kind in ("level", "era") if kind in words] or ["unknown"])
