@@ -14,8 +14,8 @@ from experiments.compare.metrics import COUNTS, TIMES, Metric
 from experiments.compare.records import Arm, Plan, Run
 from experiments.intervals import ENOUGH, NO_DIFFERENCE, coverage, shown
 from report.cautions import null_figures, null_verdict
-from report.comparison import REFERENCE, Ratio, heading, number, tokens_verdict, values
-from report.words import constants_said, listed, of_many
+from report.comparison import REFERENCE, Ratio, number, tokens_verdict, values
+from report.words import constants_said, listed, of_many, who
 
 # What the page's sentences are about; all metrics are in its tables.
 SPOKEN = (
@@ -62,16 +62,16 @@ def count_sentences(plan: Plan, runs: list[Run]) -> list[Sentences]:
     for name in COUNTED:
         by_place: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
         for value in values(plan, runs, [metric_named(name)]):
-            by_place[value.arm.constants, value.arm.shape][_who(plan, value.arm)] = number(value.median)
+            by_place[value.arm.constants, value.arm.shape][who(plan, value.arm)] = number(value.median)
         by_line: dict[str, list[str]] = {}
         for kind in dict.fromkeys(kind for kind, _ in by_place):
             places: dict[tuple[str, str], list[str]] = defaultdict(list)
             for (of_kind, shape), counts in by_place.items():
                 if of_kind == kind and set(counts.values()) != {"0"}:
                     places[" / ".join(counts), " / ".join(counts.values())].append(shape)
-            for who in dict.fromkeys(who for who, _ in places):
-                parts = [f"{counts} at {listed(shapes)}" for (of, counts), shapes in places.items() if of == who]
-                by_line.setdefault(f"{who}: {'; '.join(parts)}.", []).append(kind)
+            for names in dict.fromkeys(names for names, _ in places):
+                parts = [f"{counts} at {listed(shapes)}" for (of, counts), shapes in places.items() if of == names]
+                by_line.setdefault(f"{names}: {'; '.join(parts)}.", []).append(kind)
         lines = [constants_said(plan, kinds) + line for line, kinds in by_line.items()]
         if lines:
             found.append(Sentences(name, lines))
@@ -106,15 +106,12 @@ def _ratio_sentence(kind: str, above: str, against: str, both: str, group: list[
 def _names(plan: Plan, ratio: Ratio) -> tuple[str, str, str, str]:
     """(the constants if they are to be said, the one above, the possessive of the one below, both)."""
     above, below = ratio.above, ratio.below
-    who = _who(plan, above)
+    above_name, below_name = who(plan, above), who(plan, below)
     if above.stage == below.stage:
-        return "", f"{who} with era constants", "its level's", f"{who} with era and with level constants"
-    return constants_said(plan, [above.constants]), who, f"{_who(plan, below)}'s", f"{who} and {_who(plan, below)}"
-
-
-def _who(plan: Plan, arm: Arm) -> str:
-    words = heading(plan, arm).split("\n")
-    return " ".join(word for word in words if word != arm.constants)
+        both = f"{above_name} with era and with level constants"
+        return "", f"{above_name} with era constants", "its level's", both
+    kind = constants_said(plan, [above.constants])
+    return kind, above_name, f"{below_name}'s", f"{above_name} and {below_name}"
 
 
 def turn_against_token(plan: Plan, ratios: list[Ratio]) -> list[str]:
@@ -189,5 +186,5 @@ def _tally(plan: Plan, ratios: list[Ratio]) -> str:
     if not differ:
         return text + "."
     most = max(differ, key=lambda one: abs(math.log(one.ratio["median"])))
-    _, who, against, _ = _names(plan, most)
-    return f"{text}; the largest: {most.metric.name} of {who}, {says(most, against)} at {most.above.shape}."
+    _, above, against, _ = _names(plan, most)
+    return f"{text}; the largest: {most.metric.name} of {above}, {says(most, against)} at {most.above.shape}."

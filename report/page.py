@@ -43,7 +43,7 @@ from report.pictures.style import Picture
 from report.process_table import process_table
 from report.surprises import surprises
 from report.table_files import TableFile, parts_table, ratio_table, value_table
-from report.words import interval_words, micro
+from report.words import interval_words, micro, who
 
 PAGE = "index.html"
 
@@ -138,7 +138,7 @@ def draw_all(folder: Path, plan: Plan, runs: list[Run]) -> dict[str, list[Pictur
     """By section, the one to be shown first in front. What the runs do not hold is not drawn."""
     shapes = main_first(plan)
     kinds = list(dict.fromkeys(arm.constants for arm in plan.arms))
-    bare = {arm: without_constants(plan, arm) for arm in plan.arms}
+    bare = {arm: who(plan, arm) for arm in plan.arms}
     full = {arm: heading(plan, arm).replace("\n", " ") for arm in plan.arms}
 
     def where(shape: str, kind: str) -> tuple[list[Arm], str]:
@@ -169,15 +169,11 @@ def main_first(plan: Plan) -> list[str]:
     return [first, *(shape for shape in dict.fromkeys(arm.shape for arm in plan.arms) if shape != first)]
 
 
-def without_constants(plan: Plan, arm: Arm) -> str:
-    return " ".join(word for word in heading(plan, arm).split("\n") if word != arm.constants)
-
-
 def draw_forests(
     folder: Path, plan: Plan, over_reference: list[Ratio], over_level: list[Ratio], runs: int
 ) -> list[Picture]:
     def row_of(one: Ratio) -> str:
-        return f"{one.above.shape}  {without_constants(plan, one.above)}"
+        return f"{one.above.shape}  {who(plan, one.above)}"
 
     found = []
     kinds = dict.fromkeys(arm.constants for arm in plan.arms)
@@ -202,7 +198,7 @@ def make_tables(
             arms = [arm for arm in plan.arms if arm.shape == shape and arm.constants == kind]
             of_place = turn_parts.bars_of(
                 runs, [arm for arm in arms if any(run.arm == arm and run.turns for run in runs)],
-                {arm: without_constants(plan, arm) for arm in arms},
+                {arm: who(plan, arm) for arm in arms},
             )  # fmt: skip
             if of_place:
                 bars[shape if len(kinds) == 1 else f"{shape}, {kind}"] = of_place

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from experiments.compare.records import Plan
+from experiments.compare.records import Arm, Plan
 from experiments.intervals import ENOUGH, coverage
+from report.comparison import heading
 
 
 def interval_words(counts: Iterable[int]) -> str:
@@ -44,3 +45,8 @@ def listed(words: list[str]) -> str:
 def constants_said(plan: Plan, kinds: list[str]) -> str:
     """`level: ` in front of a sentence, where the plan has several kinds."""
     return f"{listed(kinds)}: " if len({arm.constants for arm in plan.arms}) > 1 else ""
+
+
+def who(plan: Plan, arm: Arm) -> str:
+    """What tells the arm from others of its shape and constants."""
+    return " ".join(word for word in heading(plan, arm).split("\n") if word != arm.constants)

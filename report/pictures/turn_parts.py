@@ -41,7 +41,7 @@ def draw(folder: Path, runs: list[Run], arms: list[Arm], names: dict[Arm, str], 
     seen: set[str] = set()
     for row, kind in zip(grid, kinds, strict=True):
         for column, (axes, unit) in enumerate(zip(row, ("turn", "output token"), strict=True)):
-            seen |= _stack(axes, {name: both[column] for name, both in bars[kind].items()})
+            seen |= stack(axes, {name: both[column] for name, both in bars[kind].items()})
             axes.set_title(f"{kind} constants, per {unit}", loc="left", fontsize=10, fontweight="bold")
             axes.set_xlabel(f"µs per {unit}", fontsize=8.5)
             if column:
@@ -87,7 +87,8 @@ def _means(runs: list[tuple[Run, dict[str, float]]]) -> tuple[dict, dict]:
     return per_turn, per_token
 
 
-def _stack(axes: Axes, bars: dict[str, dict[str, float]]) -> set[str]:
+def stack(axes: Axes, bars: dict[str, dict[str, float]]) -> set[str]:
+    """Bar -> part -> us, one bar below the other; returns the parts that are there."""
     widest = max((sum(parts.values()) for parts in bars.values()), default=1)
     for row, parts in enumerate(bars.values()):
         left = 0.0
