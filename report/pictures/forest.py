@@ -104,13 +104,20 @@ def ticks_between(low: float, high: float) -> list[float]:
     steps = sorted([round(base * 10.0**power, 6) for power in range(-4, 6) for base in (1, 2, 5)] + [0.8, 1.25, 1.5, 3])
     room = ROOM * np.log(high / low)
     ticks = [1.0]
-    below = [tick for tick in steps if low <= tick < 1 and -np.log(tick) > room]
-    above = [tick for tick in steps if 1 < tick <= high and np.log(tick) > room]
+    below = [tick for tick in steps if low <= tick < 1]
+    above = [tick for tick in steps if 1 < tick <= high]
+    below = _apart(below, room) or _apart(below, room / 2)  # a tick on either side is worth some crowding
+    above = _apart(above, room) or _apart(above, room / 2)
     for side in (below, above[::-1]):
         ticks += side[:1]
         between = [tick for tick in side[1:] if all(abs(np.log(tick / other)) > room for other in ticks)]
         ticks += between[len(between) // 2 : len(between) // 2 + 1]
     return sorted(ticks)
+
+
+def _apart(ticks: list[float], room: float) -> list[float]:
+    """Those that do not stand too near 1."""
+    return [tick for tick in ticks if abs(np.log(tick)) > room]
 
 
 def add_legend(figure: Figure) -> None:
