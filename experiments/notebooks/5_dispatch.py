@@ -26,7 +26,6 @@
 import numpy as np
 
 from experiments.bench.dispatch import PERCENTILES, POLICIES, chosen
-from experiments.intervals import ENOUGH, median_interval
 from experiments.notebooks.shared import (
     bars,
     bench_result,
@@ -37,6 +36,7 @@ from experiments.notebooks.shared import (
     subplots,
     table,
     tidy,
+    value_in_words,
 )
 from report.pictures.forest import add_legend
 from report.pictures.style import stage_style
@@ -151,10 +151,7 @@ for dp_size in SIZES:
         for load in LOADS:
             runs = of(stage, constants, "shortest_queue", load, dp_size)
             shares = [100 * max(run["share_of_requests"]) for run in runs]
-            low, high = median_interval(shares)
-            few = f": range of {len(shares)}" if len(shares) < ENOUGH else ""
-            interval = f" [{low:.0f}, {high:.0f}{few}]" if len(shares) > 1 else " (one run)"
-            busiest = f"the busiest replica has {np.median(shares):.0f}%{interval} of the requests"
+            busiest = f"the busiest replica has {value_in_words(shares, '%')} of the requests"
             print(f"DP {dp_size}, {stage} {constants}, load {load:g}: {busiest}; equal is {100 / dp_size:.0f}%")
 
 # %% [markdown]

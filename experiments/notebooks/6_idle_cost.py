@@ -33,6 +33,7 @@ from experiments.notebooks.shared import (
     subplots,
     table,
     tidy,
+    value_in_words,
 )
 
 # %% tags=["parameters"]
@@ -110,9 +111,8 @@ tidy(axes)
 
 # %%
 for stage in STAGES:
-    for arm in (arm for arm in ARMS if arm != "level"):
-        burns, blocks = (np.array(CELLS[stage, one]["cores"]) for one in (arm, "level"))
-        print(f"{stage}, {arm} minus blocking: {difference_in_words(burns - blocks, 'cores')}")
+    for arm in ARMS:
+        print(f"{stage}, {arm}: {value_in_words(CELLS[stage, arm]['cores'], 'cores')}")
     spinning, blocking = CELLS[stage, "level, spin"]["first"], CELLS[stage, "level"]["first"]
     if spinning and len(spinning) == len(blocking):
         later = (np.array(blocking) - np.array(spinning)) * 1e3

@@ -104,13 +104,19 @@ def in_words(ratio: dict[str, Any]) -> str:
 
 def difference_in_words(samples: Sequence[float], unit: str) -> str:
     """The same of differences, pair by pair, where 0 is none."""
-    median = float(np.median(samples))
     if len(samples) < FEWEST:
-        return f"{number(median)} {unit} ({_too_few(len(samples))})"
+        return f"{number(float(np.median(samples)))} {unit} ({_too_few(len(samples))})"
     low, high = median_interval(samples)
     said = NO_DIFFERENCE if low <= 0 <= high else "more" if low > 0 else "less"
+    return f"{value_in_words(samples, unit)}: {said}{_unsure(len(samples))}"
+
+
+def value_in_words(samples: Sequence[float], unit: str) -> str:
+    """The median of the repeats with its interval."""
+    low, high = median_interval(samples)
     few = f": range of {len(samples)}" if len(samples) < ENOUGH else ""
-    return f"{number(median)} {unit} [{number(low)}, {number(high)}{few}]: {said}{_unsure(len(samples))}"
+    interval = f"[{number(low)}, {number(high)}{few}]" if len(samples) > 1 else "(one run)"
+    return f"{number(float(np.median(samples)))} {unit} {interval}"
 
 
 def _too_few(samples: int) -> str:
