@@ -23,8 +23,9 @@
 # %%
 from experiments.compare.metrics import COUNTS, TIMES
 from experiments.notebooks.shared import COLOURS, bars, comparison, in_words, ratio_rows, subplots, table
-from report.comparison import era_pairs, ratio, stage_pairs, tokens_verdict
+from report.comparison import era_pairs, ratio, stage_pairs, tokens_verdict, values
 from report.pictures.forest import add_legend
+from report.pictures.process_tree import nested, sockets_text, threads_text
 from report.pictures.style import stage_style
 from report.words import who
 
@@ -52,17 +53,6 @@ METRICS = {metric.name: metric for metric in COUNTS + TIMES}
 
 
 # %%
-def print_tree(run, parent=0, depth=0):
-    for process in run.processes:
-        if process.parent == parent:
-            sockets = ", ".join(f"{count} {kind}" for kind, count in process.sockets.items() if count)
-            about = f"{len(process.threads)} threads, sockets: {sockets}" + (
-                f"; {process.role}" if process.role else ""
-            )
-            print(f"{'  ' * depth}{process.name:<{26 - 2 * depth}}{about}")
-            print_tree(run, process.pid, depth + 1)
-
-
 shape = max(SHAPES, key=lambda shape: (shape[1] == 1, shape[0]))
 for stage in STAGES:
     run = next(
@@ -70,30 +60,26 @@ for stage in STAGES:
         if (run.arm.stage, run.arm.constants) == (stage, "level") and (run.arm.tp_size, run.arm.dp_size) == shape
     )  # fmt: skip
     print(f"{run.arm.name}: {len(run.processes)} processes")
-    print_tree(run)
+    for process, depth, _ in nested(run.processes):
+        own = f"{threads_text(process.threads)}; sockets: {sockets_text(process.sockets)}; {process.role}"
+        print(f"{'  ' * depth}{process.name:<{26 - 2 * depth}}{own}")
     print()
 
 # %% [markdown]
 # ## Counts before clocks
 #
-# Processes, messages, bytes and collectives follow from the code and the workload. Threads do not: libraries make as
-# many as there are cores. Nor do context switches: who waits for whom depends on the cores, and on what else runs.
-# *Messages* are rpyc's, calls and answers; *collectives* are gloo's broadcasts. All are counted where they are sent, a
-# collective once for a replica.
+# Processes, messages, bytes and collectives follow from the code and the workload. Threads need not: some libraries
+# start as many as there are cores. Nor need context switches: who waits for whom depends on the cores, and on what else
+# runs. *Messages* are rpyc's, calls and answers; *collectives* are gloo's broadcasts. All are counted where they are
+# sent, a collective once for a replica.
 
 # %%
 names = ["processes", "threads", "messages a turn", "collectives a turn", "bytes a turn", "context switches a turn"]
-
-
-def median_of(arm, name):
-    found = sorted(value for run in runs if run.arm == arm and (value := METRICS[name].of(run)) is not None)
-    return found[len(found) // 2] if found else None
-
-
+MEDIANS = {(one.metric.name, one.arm): one.median for one in values(plan, runs, [METRICS[name] for name in names])}
 table(
     ["level constants", *names],
     [
-        [f"{arm.stage} {arm.shape}", *(median_of(arm, name) for name in names)]
+        [f"{arm.stage} {arm.shape}", *(MEDIANS.get((name, arm)) for name in names)]
         for arm in plan.arms
         if arm.constants == "level"
     ],
@@ -111,7 +97,7 @@ for place, stage in enumerate(STAGES):
     arms = [next(a for a in plan.arms if (a.stage, a.constants, a.tp_size, a.dp_size) == (stage, "level", *shape))
             for shape in SHAPES]  # fmt: skip
     x = [number + 0.25 * (place - 1) for number in range(len(SHAPES))]
-    left.bar(x, [median_of(arm, "processes") for arm in arms], 0.23, color=COLOURS[stage], label=stage)
+    left.bar(x, [MEDIANS["processes", arm] for arm in arms], 0.23, color=COLOURS[stage], label=stage)
     switches = METRICS["context switches a turn"].of
     samples = [[switches(run) for run in runs if run.arm == arm] for arm in arms]
     bars(right, x, samples, 0.23, color=COLOURS[stage], label=stage)

@@ -149,11 +149,13 @@ tidy(axes)
 # Filled: a difference. Hollow: the interval holds 1. Crossed: the interval is wider than the effect.*
 
 # %%
-found = [one for one in result["ratios"] if one["tp_size"] == TP and one["figure"] in ("cpu_us", "tpot_us")]
+WORDS = {"cpu_us": "CPU time a turn", "tpot_us": "TPOT"}
+found = [one for one in result["ratios"] if one["tp_size"] == TP and one["figure"] in WORDS]
 rows = [
-    ("{figure}, {stage}, {running} run, {waiting} wait".format(**one), one["ratio"], stage_style(one["stage"]))
+    ("{0}, {stage}, {running} run, {waiting} wait".format(WORDS[one["figure"]], **one), one["ratio"],
+     stage_style(one["stage"]))
     for one in sorted(found, key=lambda one: (one["figure"], one["running"], one["waiting"]))
-]
+]  # fmt: skip
 figure, axes = subplots(size=(9, 1 + 0.26 * len(rows)))
 ratio_rows(axes, rows, "rank0 over replicated (ratio, log scale)")
 add_legend(figure)
@@ -162,7 +164,7 @@ add_legend(figure)
 # ## What these intervals allow
 
 # %%
-for name, words in (("cpu_us", "CPU time a turn"), ("tpot_us", "time per output token")):
+for name, words in WORDS.items():
     for one in (one for one in result["ratios"] if one["tp_size"] == TP and one["figure"] == name):
         cell = "{stage}, {running} run, {waiting} wait".format(**one)
         print(f"{words}, rank0 over replicated, {cell}: {in_words(one['ratio'])}")

@@ -63,6 +63,8 @@ def stretches(thread: Strip) -> list[tuple[str, float, float]]:
     joined: list[tuple[str, float, float]] = []
     for name, begin, end in thread.parts:
         part = group_of(name)
+        if end == begin:
+            continue
         if joined and joined[-1][0] == part and joined[-1][2] == begin:
             joined[-1] = (part, joined[-1][1], end)
         elif part != IDLE:
