@@ -46,6 +46,8 @@ TITLES = {
 MOST_ROWS = 80
 MOST_COLUMNS = 10
 VERDICTS = ("holds", "undecided", "fails")
+# Of `bench null`, what the page's own words are made of.
+OF_NULL = {"intervals", "share_that_holds_1", "median_half_width", "most_half_width"}
 
 
 @dataclass
@@ -90,6 +92,10 @@ def read_bench(path: Path) -> Bench:
         raise ValueError(f"{path}: {error}; expected what `bench NAME --json` writes") from None
     if not isinstance(result, dict) or not re.fullmatch(r"\w+", str(result.get("bench", ""))):
         raise ValueError(f"{path} is not the result of a bench: expected what `bench NAME --json` writes")
+    if result["bench"] == "null" and not result.keys() >= OF_NULL:
+        raise ValueError(
+            f"{path} lacks {', '.join(sorted(OF_NULL - result.keys()))}: measure it again with `bench null`"
+        )
     return Bench(result["bench"], path.name, result)
 
 
@@ -143,13 +149,15 @@ def ratios_in(value: Any, label: tuple[str, ...] = ()) -> Iterator[tuple[str, di
 
 
 def _tells(key: str, value: Any) -> bool:
-    """Whether a field says which row it is, and not what came out."""
-    short = isinstance(value, str) and len(value) <= 50
-    return key not in ("verdict", "unit") and (short or (isinstance(value, int) and not isinstance(value, bool)))
+    """Whether a field says which row it is, and not what came out: what was measured has many digits."""
+    if isinstance(value, str):
+        return key not in ("verdict", "unit") and len(value) <= 50
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return whole or (isinstance(value, float) and len(f"{value}") <= 4)
 
 
 def _word(key: str, value: Any) -> str:
-    return value if isinstance(value, str) and not value.isdigit() else f"{key} {value}"
+    return value if isinstance(value, str) and not value.isdigit() else f"{key.replace('_', ' ')} {value}"
 
 
 def _says(bench: Bench, ratios: list[tuple[str, dict[str, Any]]]) -> list[str]:
@@ -227,9 +235,11 @@ def _forest(bench: Bench, ratios: list[tuple[str, dict[str, Any]]], folder: Path
 
 
 def _records(bench: Bench) -> Iterator[TableFile]:
-    """Of every list of records in a result: their figures and words."""
+    """Of every list of records in a result, ratios left out: their figures and words."""
     for key, rows in bench.result.items():
         if not (isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)):
+            continue
+        if any(ratios_in(rows)):  # they have their table
             continue
         names = [name for name, value in rows[0].items() if isinstance(value, str | int | float | bool)][:MOST_COLUMNS]
         if len(names) > 1:

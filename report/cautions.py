@@ -103,7 +103,7 @@ def null_verdict(null: dict[str, Any]) -> str:
     """Files of before have `holds`."""
     if "holds" in null:
         return "holds" if null["holds"] else "fails"
-    return str(null["verdict"])
+    return str(null.get("verdict"))
 
 
 def null_figures(null: dict[str, Any]) -> str:

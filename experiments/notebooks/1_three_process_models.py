@@ -61,7 +61,7 @@ for stage in STAGES:
     )  # fmt: skip
     print(f"{run.arm.name}: {len(run.processes)} processes")
     for process, depth, _ in nested(run.processes):
-        own = f"{threads_text(process.threads)}; sockets: {sockets_text(process.sockets)}; {process.role}"
+        own = f"threads {threads_text(process.threads)}; sockets: {sockets_text(process.sockets)}; {process.role}"
         print(f"{'  ' * depth}{process.name:<{26 - 2 * depth}}{own}")
     print()
 
