@@ -167,8 +167,8 @@ def _says(bench: Bench, ratios: list[tuple[str, dict[str, Any]]]) -> list[str]:
         lines.append(f"{figures[0].upper()}{figures[1:]}.")
     found = Counter(verdicts_in(bench.result))
     if count := sum(found.values()):
-        counts = (f"{found[word]} {word}" for word in VERDICTS if found[word])
-        lines.append(f"Of {of_many(count, 'bound')} that the bench sets: {', '.join(counts)}.")
+        counts = ", ".join(f"{found[word]} {word}" for word in VERDICTS if found[word])
+        lines.append(f"Verdicts on {of_many(count, 'bound')} that the bench sets: {counts}.")
     elif bench.result.get("holds") is False:
         lines.append("Not all bounds that the bench sets hold.")
     return lines

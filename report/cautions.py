@@ -87,16 +87,21 @@ def _null(plan: Plan, null: dict[str, Any] | None) -> list[str]:
             "was not measured here."
         ]
     lines = []
-    own = (plan.environment.get("device"), plan.environment.get("cpu_model"))
-    of_null = (null.get("device"), (null.get("environment") or {}).get("cpu_model"))
-    if own != of_null:
+    if not null_is_of(plan, null):
+        cpu = (null.get("environment") or {}).get("cpu_model")
         lines.append(
-            f"The A/A test (null.json) is not of this device and CPU, but of {of_null[0]} on {of_null[1]}: how often "
+            f"The A/A test (null.json) is not of this device and CPU, but of {null.get('device')} on {cpu}: how often "
             "two arms that are alike would seem to differ was not measured here."
         )
     if null_verdict(null) != "holds":
         lines.append(f"The A/A test did not come out as it should ({null_verdict(null)}): {null_figures(null)}.")
     return lines
+
+
+def null_is_of(plan: Plan, null: dict[str, Any]) -> bool:
+    """Whether it was measured on the plan's device and CPU."""
+    own = (plan.environment.get("device"), plan.environment.get("cpu_model"))
+    return own == (null.get("device"), (null.get("environment") or {}).get("cpu_model"))
 
 
 def null_verdict(null: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from experiments.compare.metrics import COUNTS, TIMES, Metric
 from experiments.compare.records import Arm, Plan, Run
 from experiments.intervals import ENOUGH, NO_DIFFERENCE, coverage, shown
-from report.cautions import null_figures, null_verdict
+from report.cautions import null_figures, null_is_of, null_verdict
 from report.comparison import REFERENCE, Ratio, number, tokens_verdict, values
 from report.words import constants_said, listed, of_many, who
 
@@ -164,11 +164,12 @@ def in_short(
         found.append(Sentences(f"Level constants, over {REFERENCE}", [_tally(plan, level)]))
     if over_level:
         found.append(Sentences("Era over level constants", [_tally(plan, over_level)]))
-    if null is not None:
-        figures = null_figures(null)
-        found.append(Sentences("A/A test", [f"{null_verdict(null)}: {figures}.".capitalize()]))
-    else:
+    if null is None:
         found.append(Sentences("A/A test", ["There is none beside these results."]))
+    elif not null_is_of(plan, null):
+        found.append(Sentences("A/A test", ["The one beside these results is of another device or CPU."]))
+    else:
+        found.append(Sentences("A/A test", [f"{null_verdict(null).capitalize()}: {null_figures(null)}."]))
     return found
 
 

@@ -199,6 +199,8 @@ def test_in_short_one_pair_says_nothing():
     said = in_short({PEER: [1.0], RPYC: [1.5]})
     assert said["Level constants, over peer"] == ["One pair of runs each, so nothing follows."]
     assert said["A/A test"] == ["There is none beside these results."]
+    other = in_short({PEER: [1.0], RPYC: [1.5]}, a_null(device="cpu"))
+    assert other["A/A test"] == ["The one beside these results is of another device or CPU."]
 
 
 @pytest.mark.parametrize(("pairs", "by_chance"), [(6, "0.2"), (2, "3"), (9, "0.2")])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import types
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from common import tracing
 from evolution.cli import main
 from experiments.compare.records import PLAN, RUNS
 from experiments.intervals import pairwise_ratio
-from report.bench_files import caption_of, fill, read_bench, verdicts_in
+from report.bench_files import read_bench
 from report.page import write_report
 from report.pictures import style
 from report.table_files import simple_table
@@ -175,7 +174,7 @@ def test_files_of_benches_may_lie_elsewhere(tmp_path):
     reader = Reader(page.read_text(encoding="utf-8"))
     assert reader.faults == broken_links(page, reader) == []
     assert "overhead.json" in reader.links
-    assert "Of 1 bound that the bench sets: 1 undecided." in reader.text
+    assert "Verdicts on 1 bound that the bench sets: 1 undecided." in reader.text
 
 
 def test_another_result_of_a_bench_is_not_overwritten(tmp_path, capfd):
@@ -185,35 +184,6 @@ def test_another_result_of_a_bench_is_not_overwritten(tmp_path, capfd):
     assert _status(["report", str(folder), "--also", str(tmp_path / "made.json")]) == 2
     assert "is there already and is another result; remove it first" in capfd.readouterr().err
     assert read_bench(folder / "made.json").result["unit"] == "s"
-
-
-@pytest.mark.parametrize(
-    ("result", "found"),
-    [
-        ({"holds": True}, []),
-        ({"verdict": None, "holds": True}, []),
-        ({"verdict": "fails"}, ["fails"]),
-        ({"verdict": "fails", "cells": [{"verdict": "holds"}, {"verdict": "fails"}]}, ["holds", "fails"]),
-        ({"verdicts": {"a": "holds", "b": "undecided"}, "verdict": "undecided"}, ["holds", "undecided"]),
-    ],
-)
-def test_bounds_are_counted_where_there_are_any(result, found):
-    assert verdicts_in(result) == found
-
-
-def test_every_ratio_of_a_bench_has_a_name_of_its_own_and_stands_in_one_table(tmp_path):
-    ratio = pairwise_ratio([1.0], [1.0])
-    rows = [{"stage": "peer", "load": load, "s": 0.12345, "ratio": ratio} for load in (0.4, 0.8)]
-    (tmp_path / "made.json").write_text(json.dumps({"bench": "made", "ratios": rows, "cells": [{"a": 1, "b": 2}]}))
-    bench = read_bench(tmp_path / "made.json")
-    fill(bench, tmp_path)
-    assert [table.name for table in bench.tables] == ["made-ratios", "made-cells"]
-    assert [row[0] for row in bench.tables[0].lines] == ["peer load 0.4", "peer load 0.8"]
-
-
-def test_a_picture_of_a_bench_has_the_caption_that_its_module_gives():
-    assert caption_of(types.SimpleNamespace(CAPTION="What it shows.", __doc__="The picture.")) == "What it shows."
-    assert caption_of(types.SimpleNamespace(__doc__="The picture of `x`: what it\nshows.\n\nMore.")) == "What it shows."
 
 
 def test_every_axis_has_a_name(tmp_path, monkeypatch):
@@ -302,12 +272,6 @@ def test_a_file_that_is_not_of_a_bench_is_one_line_and_status_2(tmp_path, capfd)
     assert _status(["report", str(folder), "--also", str(tmp_path / "x.json")]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert "x.json is not the result of a bench: expected what `bench NAME --json` writes" in line
-
-
-def test_an_a_a_test_of_another_version_is_one_line(tmp_path):
-    (tmp_path / "null.json").write_text('{"bench": "null", "intervals": []}')
-    with pytest.raises(ValueError, match="null.json lacks median_half_width, most_half_width, share_that_holds_1: "):
-        read_bench(tmp_path / "null.json")
 
 
 def _status(arguments: list[str]) -> int:
