@@ -76,12 +76,16 @@ COUNTED = [
     ),
     ("era", "what each version had: sleeps, bursts of decode steps, encodings, busy loops"),
     ("replicated, rank0", "who plans a turn's batch: every rank for itself, or rank 0 for all"),
-    ("messages", "rpyc's, calls and answers, counted where they are sent"),
+    (
+        "messages",
+        "between processes, counted where they are sent: ZMQ, rpyc's calls, answers and callbacks, queues and pipes; a "
+        "broadcast counts once for each rank that receives it",
+    ),
     (
         "bytes, pickles, copies",
-        "of what is sent to the ranks, as encoded, counted where it is sent: bytes, pickles, copies of the whole",
+        "of all these messages, as encoded; the pickles made for them; copies of the whole that an encoding makes",
     ),
-    ("collectives", "broadcasts among the ranks of a replica, each counted once for the replica"),
+    ("collectives", "broadcasts from rank 0 to the other ranks of its replica, each counted once"),
     (
         "context switches",
         "of all threads of all processes, voluntary (a thread waits) and involuntary (the kernel takes its core away), "

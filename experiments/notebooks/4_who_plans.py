@@ -54,9 +54,9 @@ def of(stage, scheduling, cell, figure, tp_size=TP):
 # %% [markdown]
 # ## Counts: what travels in a turn
 #
-# With gloo (`broadcast`, `peer`) bytes and collectives go from rank 0 to the others, and are counted where they are
-# sent, a collective once. With `rpyc` they are all that the router and the ranks send each other, the tokens on their
-# way back among it; calls count there and back. Medians of the repeats, per turn (a turn is one forward).
+# What tells the ranks what to do. With gloo (`broadcast`, `peer`) it goes from rank 0 to the others: messages and bytes
+# once for each rank that receives them, a collective once. With `rpyc` it is all that the router and the ranks send
+# each other, there and back, the tokens among it. Medians of the repeats, per turn (a turn is one forward).
 
 # %%
 rows = []
@@ -69,7 +69,7 @@ for stage in STAGES:
                 for name in ("bytes", "collectives", "messages")
             ]
             rows.append([f"{stage}, TP {tp_size}, {cell[0]} run, {cell[1]} wait", *pairs])
-table(["replicated / rank0", "bytes", "collectives", "calls"], rows)
+table(["replicated / rank0", "bytes", "collectives", "messages"], rows)
 
 # %%
 # Counts, so without intervals.
