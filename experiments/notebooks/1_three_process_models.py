@@ -70,8 +70,8 @@ for stage in STAGES:
 #
 # Processes, messages, bytes and collectives follow from the code and the workload. Threads need not: some libraries
 # start as many as there are cores. Nor need context switches: who waits for whom depends on the cores, and on what else
-# runs. All is counted where it is sent: a *message* is one of ZMQ, a call or an answer of rpyc, or a broadcast, once for
-# each rank that receives it; *collectives* are gloo's broadcasts, once for a replica.
+# runs. All is counted where it is sent: a *message* is one of ZMQ, a call or an answer of rpyc, or a broadcast, once
+# for each rank that receives it; *collectives* are gloo's broadcasts, once for a replica.
 
 # %%
 names = ["processes", "threads", "messages a turn", "collectives a turn", "bytes a turn", "context switches a turn"]
