@@ -46,6 +46,7 @@ figures: $(READY)
 
 # From the shipped results, for a reader: report/notebooks/*.ipynb, with their figures, and the same as *.html.
 notebooks: $(READY)
+	rm -rf report/notebooks
 	mkdir -p report/notebooks
 	for source in experiments/notebooks/[0-9]*.py; do \
 	    $(BIN)/jupytext --quiet --to ipynb --output report/notebooks/$$(basename $$source .py).ipynb $$source || exit 1; \

@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
     report = commands.add_parser("report", help="make the page, the pictures and the tables of a comparison")
     report.add_argument("dir", metavar="DIR", help="the folder that `compare` wrote; the page is DIR/index.html")
-    report.add_argument("--also", nargs="+", default=[], metavar="FILE", help="results of benches that lie elsewhere")
+    report.add_argument("--also", nargs="+", default=[], metavar="FILE", help="results of benches, to be copied there")
 
     processes = commands.add_parser("processes", help="the process tree that a stage would start")
     add_engine_args(processes)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,24 +20,13 @@ import msgspec
 from matplotlib import pyplot as plt
 
 from experiments.intervals import remark, shown
+from report.cautions import null_figures
 from report.comparison import number
 from report.pictures import forest, null
 from report.pictures.style import FOLDER, OTHER_STAGE, WIDTH, Picture, inline, save
 from report.table_files import TableFile, simple_table
+from report.words import interval_words, micro, of_many
 
-ORDER = (
-    "null",
-    "overhead",
-    "idle",
-    "distribute",
-    "mechanisms",
-    "image",
-    "overlap",
-    "startup",
-    "planning",
-    "radix",
-    "engine",
-)
 # In the order of the page.
 TITLES = {
     "null": "A/A: arms that are alike",
@@ -46,22 +37,22 @@ TITLES = {
     "image": "Cost against the size of a message",
     "overlap": "Planning the next turn during the forward",
     "startup": "Start to first token",
+    "scheduling": "Every rank plans, or rank 0 for all",
+    "dispatch": "Which replica gets the next request",
     "planning": "Planning a turn",
     "radix": "The radix cache against a plain one",
     "engine": "The engine against transformers",
 }
 MOST_ROWS = 80
 MOST_COLUMNS = 10
-DRAWN = (
-    "Each row is a ratio of two arms that were measured in turn, with its 95% interval, on a logarithmic scale. "
-    "Filled: a difference. Hollow: no difference seen, the interval holds 1. Crossed: the interval is wider than the "
-    "effect."
-)
+VERDICTS = ("holds", "undecided", "fails")
+# Of `bench null`, what the page's own words are made of.
+OF_NULL = {"intervals", "share_that_holds_1", "median_half_width", "most_half_width"}
 
 
 @dataclass
 class Bench:
-    """`file`: where it lies, relative to the page. `says`: sentences that hold whatever the bench."""
+    """`file`: its name beside the page. `says`: sentences that hold whatever the bench."""
 
     name: str
     file: str
@@ -75,7 +66,23 @@ class Bench:
         return TITLES.get(self.name, self.name)
 
 
-def read_bench(path: Path, file: str) -> Bench:
+def find_benches(folder: Path, also: list[Path]) -> list[Bench]:
+    """Those in the folder, and those given, which are copied into it, so that the page's links go where it goes.
+    ValueError of one line where another result of the bench lies there."""
+    for path in also:
+        bench = read_bench(path)
+        copy = folder / f"{bench.name}.json"
+        if copy.exists() and copy.read_bytes() != path.read_bytes():
+            raise ValueError(f"--also {path}: {copy} is there already and is another result; remove it first")
+        if not copy.exists():
+            shutil.copyfile(path, copy)
+    paths = [path for path in sorted(folder.glob("*.json")) if is_bench(path)]
+    benches = {bench.name: bench for bench in map(read_bench, paths)}
+    place = {name: number for number, name in enumerate(TITLES)}
+    return sorted(benches.values(), key=lambda bench: place.get(bench.name, len(place)))
+
+
+def read_bench(path: Path) -> Bench:
     """ValueError of one line if it is not the result of a bench."""
     try:
         result = msgspec.json.decode(path.read_bytes())
@@ -85,12 +92,16 @@ def read_bench(path: Path, file: str) -> Bench:
         raise ValueError(f"{path}: {error}; expected what `bench NAME --json` writes") from None
     if not isinstance(result, dict) or not re.fullmatch(r"\w+", str(result.get("bench", ""))):
         raise ValueError(f"{path} is not the result of a bench: expected what `bench NAME --json` writes")
-    return Bench(result["bench"], file, result)
+    if result["bench"] == "null" and not result.keys() >= OF_NULL:
+        raise ValueError(
+            f"{path} lacks {', '.join(sorted(OF_NULL - result.keys()))}: measure it again with `bench null`"
+        )
+    return Bench(result["bench"], path.name, result)
 
 
 def is_bench(path: Path) -> bool:
     try:
-        read_bench(path, "")
+        read_bench(path)
     except ValueError:
         return False
     return True
@@ -108,8 +119,8 @@ def fill(bench: Bench, folder: Path) -> None:
     elif ratios:
         bench.pictures = [_forest(bench, ratios, folder)]
     if ratios:
-        rows = [[label, shown(one), str(len(one["pairs"])), remark(one)] for label, one in ratios]
-        columns = ["ratio of", "median [95% interval]", "pairs", "remark"]
+        rows = [[micro(label), shown(one), str(len(one["pairs"])), remark(one)] for label, one in ratios]
+        columns = ["ratio of", f"median [{interval_words(len(one['pairs']) for _, one in ratios)}]", "pairs", "remark"]
         bench.tables.append(simple_table(f"{bench.name}-ratios", f"{bench.title}: ratios", columns, rows, 0))
     if bench.name != "null" and not importlib.util.find_spec(plot):
         bench.tables += list(_records(bench))
@@ -138,26 +149,49 @@ def ratios_in(value: Any, label: tuple[str, ...] = ()) -> Iterator[tuple[str, di
 
 
 def _tells(key: str, value: Any) -> bool:
-    """Whether a field says which row it is, and not what came out."""
-    short = isinstance(value, str) and len(value) <= 50
-    return key not in ("verdict", "unit") and (short or (isinstance(value, int) and not isinstance(value, bool)))
+    """Whether a field says which row it is, and not what came out: what was measured has many digits."""
+    if isinstance(value, str):
+        return key not in ("verdict", "unit") and len(value) <= 50
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return whole or (isinstance(value, float) and len(f"{value}") <= 4)
 
 
 def _word(key: str, value: Any) -> str:
-    return value if isinstance(value, str) and not value.isdigit() else f"{key} {value}"
+    return value if isinstance(value, str) and not value.isdigit() else f"{key.replace('_', ' ')} {value}"
 
 
 def _says(bench: Bench, ratios: list[tuple[str, dict[str, Any]]]) -> list[str]:
     lines = []
     if bench.name == "null":
-        share, width, most = (bench.result[n] for n in ("share_that_holds_1", "median_half_width", "most_half_width"))
-        lines.append(
-            f"Of {len(ratios)} intervals between arms that are alike {share:.0%} hold 1 (85 to 99% is right); their "
-            f"median half-width is {width:.1%} (at most {most:.0%})."
-        )
-    if "holds" in bench.result:
-        lines.append(f"The bench's own bounds {'hold' if bench.result['holds'] else 'do not all hold'}.")
+        figures = null_figures(bench.result)
+        lines.append(f"{figures[0].upper()}{figures[1:]}.")
+    found = Counter(verdicts_in(bench.result))
+    if count := sum(found.values()):
+        counts = ", ".join(f"{found[word]} {word}" for word in VERDICTS if found[word])
+        lines.append(f"Verdicts on {of_many(count, 'bound')} that the bench sets: {counts}.")
+    elif bench.result.get("holds") is False:
+        lines.append("Not all bounds that the bench sets hold.")
     return lines
+
+
+def verdicts_in(result: dict[str, Any]) -> list[str]:
+    """Of every bound: of what the bench measured, or where it says none of these, its own."""
+    own = [result["verdict"]] if result.get("verdict") in VERDICTS else []
+    return list(_verdicts({name: value for name, value in result.items() if name != "verdict"})) or own
+
+
+def _verdicts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "verdict" and inner in VERDICTS:
+                yield inner
+            elif key == "verdicts" and isinstance(inner, dict):
+                yield from (one for one in inner.values() if one in VERDICTS)
+            else:
+                yield from _verdicts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _verdicts(inner)
 
 
 def _drawn_by(module: Any, bench: Bench, folder: Path) -> list[Picture]:
@@ -171,41 +205,41 @@ def _drawn_by(module: Any, bench: Bench, folder: Path) -> list[Picture]:
     for path in (path for path in paths if path.suffix == ".svg"):
         text = path.read_text(encoding="utf-8")
         points = float(re.search(r'<svg[^>]*? width="([\d.]+)pt"', text)[1])
-        words = (module.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
-        caption = words.replace("`", "").split(": ", 1)[-1]
-        caption = caption[:1].upper() + caption[1:]
         pictures.append(
-            Picture(path.stem, bench.title, caption, bench.file, 0, inline(text, path.stem), round(points / 72 * 96))
-        )
+            Picture(
+                path.stem, bench.title, caption_of(module), bench.file, 0, inline(text, path.stem, bench.title),
+                round(points / 72 * 96),
+            )
+        )  # fmt: skip
     return pictures
+
+
+def caption_of(module: Any) -> str:
+    """Its CAPTION; where it has none, what its docstring says it draws."""
+    if hasattr(module, "CAPTION"):
+        return module.CAPTION
+    words = (module.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+    words = words.replace("`", "").split(": ", 1)[-1]
+    return words[:1].upper() + words[1:]
 
 
 def _forest(bench: Bench, ratios: list[tuple[str, dict[str, Any]]], folder: Path) -> Picture:
     drawn = ratios[:MOST_ROWS]
     figure, axes = plt.subplots(figsize=(WIDTH, 0.24 * len(drawn) + 1.3), layout="constrained")
-    for row, (_, one) in enumerate(drawn):
-        forest.mark(axes, row, one, OTHER_STAGE)
-        axes.annotate(
-            shown(one),
-            (1.01, row),
-            xycoords=("axes fraction", "data"),
-            fontsize=8.5,
-            va="center",
-            annotation_clip=False,
-        )
-    axes.set_yticks(range(len(drawn)), [label or "ratio" for label, _ in drawn])
-    axes.set_ylim(len(drawn) - 0.4, -0.6)
+    forest.rows(axes, [(micro(label), one, OTHER_STAGE) for label, one in drawn])
     axes.set_xlabel("ratio", fontsize=9)
-    forest.finish(axes)
     forest.add_legend(figure)
     left = f" {len(ratios) - len(drawn)} more are in the table." if len(ratios) > len(drawn) else ""
-    return save(figure, folder, f"bench-{bench.name}", bench.title, DRAWN + left, bench.file, 0)
+    caption = "Each row is a ratio of two arms that were measured in turn. " + forest.caption([one for _, one in drawn])
+    return save(figure, folder, f"bench-{bench.name}", bench.title, caption + left, bench.file, 0)
 
 
 def _records(bench: Bench) -> Iterator[TableFile]:
-    """Of every list of records in a result: their figures and words."""
+    """Of every list of records in a result, ratios left out: their figures and words."""
     for key, rows in bench.result.items():
         if not (isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)):
+            continue
+        if any(ratios_in(rows)):  # they have their table
             continue
         names = [name for name, value in rows[0].items() if isinstance(value, str | int | float | bool)][:MOST_COLUMNS]
         if len(names) > 1:
@@ -216,4 +250,4 @@ def _records(bench: Bench) -> Iterator[TableFile]:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return number(value) if isinstance(value, float) else "" if value is None else str(value)
+    return number(value) if isinstance(value, float) else "" if value is None else micro(str(value))

@@ -19,7 +19,7 @@ REFERENCE = "peer"  # today's
 
 @dataclass(frozen=True)
 class Value:
-    """A metric of an arm: the median of its runs, and the 95% interval of it."""
+    """A metric of an arm: the median of its runs, and the interval of it."""
 
     arm: Arm
     metric: Metric
@@ -125,7 +125,8 @@ def print_comparison(console: Console, plan: Plan, runs: list[Run]) -> None:
                 console.print(_ratio_table(f"{shape}: {title}", plan, here, runs))
     for shape in shapes:
         console.print(_table(f"{shape}: times, medians", plan, runs, shape, TIMES))
-    console.print("a ratio is the median of the pairs [95% interval]; = : no difference seen, the interval holds 1;")
+    console.print("a ratio is the median of the pairs [interval, 95% from 6 pairs on, of fewer their range];")
+    console.print("= : no difference seen, the interval holds 1;")
     console.print("~ : unstable, the interval is wider than the effect. Tokens: " + tokens_verdict(runs))
     console.print(f"machine of the times: {plan.environment['cpu_model']}, {plan.environment['cpu_count']} cores")
 
@@ -140,7 +141,7 @@ def heading(plan: Plan, arm: Arm) -> str:
     words = [arm.stage]
     if len({a.constants for a in plan.arms}) > 1:
         words.append(arm.constants)
-    if any(a.scheduling != arm.scheduling and _but(a, "scheduling") == _but(arm, "scheduling") for a in plan.arms):
+    if len({a.scheduling for a in plan.arms}) > 1:
         words.append(arm.scheduling)
     return "\n".join([*words, arm.copy]).rstrip()
 

@@ -2,41 +2,61 @@
 
 from __future__ import annotations
 
+from experiments.intervals import ENOUGH
+
 STAGES = {
     "rpyc": "A router process calls one rpyc server per rank (SGLang 0.1.5, 0.1.17).",
     "broadcast": "Rank 0 lives in the control process and broadcasts to the other ranks over gloo (0.2.0 to 0.3.2).",
     "peer": "One scheduler process per rank, all alike; rank 0 broadcasts (since 0.3.3).",
 }
 
-# name, clock starts, clock stops (or what it is), unit
+# name, clock starts, clock stops (or what it is), unit; as evolution/metrics.py and experiments/compare/metrics.py
+# compute them
 TERMS = [
-    ("TTFT", "request handed to the engine", "its first token's text reaches the caller", "ms"),
-    ("ITL", "a chunk reaches the caller", "the next one does; over the tokens it brings, counted once for each", "ms"),
-    ("gap between chunks", "a chunk reaches the caller", "the next one does", "ms"),
+    ("TTFT", "request handed to the engine", "its first token's chunk reaches the caller", "ms"),
+    ("ITL", "a chunk reaches the caller", "the next one does; divided by the tokens it brings, once for each", "ms"),
+    ("gap between chunks", "a chunk reaches the caller", "the next one does; p99: the 99th percentile of a run", "ms"),
     ("TPOT", "first token", "last token; over the number of tokens less one", "ms"),
     ("E2E", "request handed to the engine", "its last token reaches the caller", "ms"),
-    ("output throughput", "first request of a round sent", "last token received", "tokens/s"),
-    ("turn", "a rank's loop begins", "it begins again; waiting for work and sleeps left out", "us"),
-    ("forward", "batch handed to the model", "the sampled ids are on the host", "us"),
     (
-        "control plane",
-        "the turn of a replica's rank 0 less its forward",
-        "per working turn and per output token; with several replicas added up. An era's sleeps between two turns "
-        "count; where rpyc's router is a process of its own they are part of rank 0's wait for it",
-        "us",
+        "output throughput",
+        "first request of a round sent",
+        "last token received; output tokens of all rounds over that time. More is better",
+        "tokens/s",
+    ),
+    ("turn", "a loop begins", "it begins again; only waiting for work (idle) is left out", "µs"),
+    ("forward", "a batch is made ready for the model", "the sampled ids are there: prepare, forward and sample", "µs"),
+    (
+        "control plane of a turn",
+        "the turn of a replica's rank 0 without idle and forward",
+        "the median of a run's working turns; with several replicas the mean of their medians. An era's sleeps between "
+        "two turns count, and so does an rpyc rank's wait for its router",
+        "µs",
     ),
     (
-        "distribute",
-        "a turn's input leaves rank 0 or the router",
-        "every rank has it: encode, transport and wait for the slowest, decode; with a router, what its calls last "
-        "beyond what rank 0 does in them",
-        "us",
+        "control plane of a token",
+        "the same of all working turns of all replicas, added up",
+        "over the output tokens: prefills and turns that took long are in it, so it is not the median turn's share",
+        "µs",
     ),
+    (
+        "distribute of a turn",
+        "the slowest rank is ready for a turn's input",
+        "the last rank has it, and for rpyc the way back too: encode, transport, decode. Medians over working turns",
+        "µs",
+    ),
+    ("wait for the slowest rank", "rank 0 or the router is ready to send", "the last rank is ready to receive", "µs"),
     (
         "CPU time",
         "user and system time of all processes, from the operating system",
-        "per working turn and per 1,000 output tokens, without what only simulating takes",
-        "s, us",
+        "without what only simulating takes; per working turn and per 1,000 output tokens",
+        "µs, s",
+    ),
+    (
+        "dispatcher's CPU time",
+        "of the process that hands requests to the replicas",
+        "per 1,000 output tokens; where rpyc has several replicas, their routers are its threads",
+        "µs",
     ),
     ("start", "the engine is made", "all its processes are ready", "s"),
 ]
@@ -44,13 +64,18 @@ TERMS = [
 COUNTED = [
     ("rank, TP T", "one of the T processes over which a model is sharded"),
     ("replica, DP D", "one of D engines with the whole model; requests are dealt out to them"),
-    ("working turn", "one turn of a loop with a forward in it; era rpyc runs up to ten decode steps in one"),
+    (
+        "working turn",
+        "one turn of a loop with a forward in it, or more: era rpyc runs up to ten decode steps in one. Of several "
+        "replicas the turns are added up",
+    ),
     (
         "level",
         "constants that make all stages alike but for the process model: one decode step a turn, no sleeps, bytes by "
         "value; an idle engine blocks",
     ),
     ("era", "what each version had: sleeps, bursts of decode steps, encodings, busy loops"),
+    ("replicated, rank0", "who plans a turn's batch: every rank for itself, or rank 0 for all"),
     (
         "messages",
         "between processes, counted where they are sent: ZMQ, rpyc's calls, answers and callbacks, queues and pipes; a "
@@ -62,8 +87,14 @@ COUNTED = [
     ),
     ("collectives", "broadcasts from rank 0 to the other ranks of its replica, each counted once"),
     (
-        "95% interval",
-        "of the median, by 10,000 bootstrap resamples of the runs (of a ratio: of the pairs of runs of one repeat)",
+        "context switches",
+        "of all threads of all processes, voluntary (a thread waits) and involuntary (the kernel takes its core away), "
+        "from the operating system",
+    ),
+    (
+        "interval",
+        "of the median, of the runs (of a ratio: of the pairs of runs of one repeat): from the k-th least to the k-th "
+        f"largest, with k as large as leaves 95%. Of fewer than {ENOUGH} it is their range, and less sure",
     ),
     ("no difference seen", "the interval of the ratio holds 1"),
     ("unstable", "the interval of the ratio is wider than the ratio's distance from 1"),

@@ -2,7 +2,7 @@
 
 ```
 DIR/plan.json, runs.jsonl          the comparison
-DIR/NAME.json, notes.md            optional: results of benches; what a person has to say
+DIR/NAME.json, notes.md            optional: results of benches (others are copied here); what a person has to say
 DIR/trace-NAME.png, trace-NAME.txt optional: pictures of traces, and their captions
         |
 DIR/index.html                     one file, without network
@@ -14,17 +14,18 @@ DIR/tables/*.csv, *.md             each table
 from __future__ import annotations
 
 import base64
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import matplotlib
 from markupsafe import Markup
 
 from experiments.compare.metrics import COUNTS, TIMES
 from experiments.compare.records import PLAN, RUNS, Arm, Plan, Run, read_plan, read_runs
 from report import bench_files, findings, notes
+from report.cautions import cautions
 from report.comparison import (
     REFERENCE,
     Ratio,
@@ -40,7 +41,9 @@ from report.glossary import COUNTED, STAGES, TERMS
 from report.pictures import cpu, forest, latency, process_tree, scaling, turn_parts, turn_strip
 from report.pictures.style import Picture
 from report.process_table import process_table
+from report.surprises import surprises
 from report.table_files import TableFile, parts_table, ratio_table, value_table
+from report.words import interval_words, micro, who
 
 PAGE = "index.html"
 
@@ -57,13 +60,15 @@ class Trace:
 def write_report(folder: Path, also: list[Path]) -> list[Path]:
     """Writes the page and its files; returns the page's path, then the others'. ValueError of one line for a folder
     that holds no comparison, or holds no run yet, and for a file that is not of a bench."""
+    matplotlib.use("agg")
     plan, runs = read_plan(folder), read_runs(folder)
     if not runs:
         raise ValueError(f"{folder / RUNS}: no run has ended yet, so there is nothing to report")
     runs = [run for run in runs if run.arm in plan.arms]
     if not runs:
         raise ValueError(f"{folder / RUNS}: none of its runs is of an arm that {PLAN} names")
-    benches = find_benches(folder, also)
+    benches = bench_files.find_benches(folder, also)
+    null = next((bench.result for bench in benches if bench.name == "null"), None)
     text = notes.render(folder)
     for bench in benches:
         bench_files.fill(bench, folder)
@@ -82,12 +87,14 @@ def write_report(folder: Path, also: list[Path]) -> list[Path]:
         plan=plan,
         runs=runs,
         facts=facts(plan, runs),
-        cautions=findings.cautions(plan, runs, any(bench.name == "null" for bench in benches)),
+        cautions=cautions(plan, runs, over_reference + over_level, null),
+        in_short=findings.in_short(plan, runs, over_reference, over_level, null),
+        multiplicity=findings.multiplicity(over_reference + over_level),
         count_sentences=findings.count_sentences(plan, runs),
         stage_sentences=findings.ratio_sentences(plan, over_reference),
         era_sentences=findings.ratio_sentences(plan, over_level),
         opposite=findings.turn_against_token(plan, over_reference + over_level),
-        surprises=findings.surprises(plan, runs, over_reference, over_level),
+        surprises=surprises(plan, runs, over_reference, over_level),
         notes=Markup(text),  # noqa: S704, rendered without HTML of its own
         tables=tables,
         pictures=pictures,
@@ -101,6 +108,9 @@ def write_report(folder: Path, also: list[Path]) -> list[Path]:
         repeats=repeats_text(plan, runs),
         loads=loads_text(runs),
         machine=machine(plan),
+        interval=interval_words([sum(run.arm == arm for run in runs) for arm in dict.fromkeys(r.arm for r in runs)]),
+        device=device_text(plan.environment),
+        micro=micro,
         plan_file=PLAN,
         runs_file=RUNS,
         svg=lambda picture: Markup(picture.svg),  # noqa: S704, matplotlib escapes what it writes
@@ -110,20 +120,6 @@ def write_report(folder: Path, also: list[Path]) -> list[Path]:
     made = [*(picture for group in pictures.values() for picture in group), *forests, *tables.values()]
     made += [one for bench in benches for one in (*bench.pictures, *bench.tables)]
     return [path, *(folder / file for one in made for file in one.files)]
-
-
-def find_benches(folder: Path, also: list[Path]) -> list[bench_files.Bench]:
-    """Those in the folder and those given; of two of one bench the given one."""
-    found = {}
-    for path in sorted(folder.glob("*.json")):
-        if path.name != PLAN and bench_files.is_bench(path):
-            bench = bench_files.read_bench(path, path.name)
-            found[bench.name] = bench
-    for path in also:
-        bench = bench_files.read_bench(path, Path(os.path.relpath(path, folder)).as_posix())
-        found[bench.name] = bench
-    place = {name: number for number, name in enumerate(bench_files.TITLES)}
-    return sorted(found.values(), key=lambda bench: place.get(bench.name, len(place)))
 
 
 def find_traces(folder: Path) -> list[Trace]:
@@ -142,7 +138,7 @@ def draw_all(folder: Path, plan: Plan, runs: list[Run]) -> dict[str, list[Pictur
     """By section, the one to be shown first in front. What the runs do not hold is not drawn."""
     shapes = main_first(plan)
     kinds = list(dict.fromkeys(arm.constants for arm in plan.arms))
-    bare = {arm: without_constants(plan, arm) for arm in plan.arms}
+    bare = {arm: who(plan, arm) for arm in plan.arms}
     full = {arm: heading(plan, arm).replace("\n", " ") for arm in plan.arms}
 
     def where(shape: str, kind: str) -> tuple[list[Arm], str]:
@@ -150,10 +146,9 @@ def draw_all(folder: Path, plan: Plan, runs: list[Run]) -> dict[str, list[Pictur
         return arms, shape if len(kinds) == 1 else f"{shape}, {kind} constants"
 
     found: dict[str, list[Picture | None]] = {"processes": [], "strips": [], "parts": [], "latency": []}
-    for shape in shapes[::-1] if len(shapes) > 1 else shapes:
+    for shape in shapes:
         arms, name = where(shape, kinds[0])
         found["processes"].append(process_tree.draw(folder, runs, arms, bare, name))
-    for shape in shapes:
         for kind in kinds:
             arms, name = where(shape, kind)
             found["strips"].append(turn_strip.draw(folder, runs, arms, bare, name))
@@ -174,18 +169,15 @@ def main_first(plan: Plan) -> list[str]:
     return [first, *(shape for shape in dict.fromkeys(arm.shape for arm in plan.arms) if shape != first)]
 
 
-def without_constants(plan: Plan, arm: Arm) -> str:
-    return " ".join(word for word in heading(plan, arm).split("\n") if word != arm.constants)
-
-
 def draw_forests(
     folder: Path, plan: Plan, over_reference: list[Ratio], over_level: list[Ratio], runs: int
 ) -> list[Picture]:
     def row_of(one: Ratio) -> str:
-        return f"{one.above.shape}  {without_constants(plan, one.above)}"
+        return f"{one.above.shape}  {who(plan, one.above)}"
 
     found = []
-    for kind in dict.fromkeys(arm.constants for arm in plan.arms):
+    kinds = dict.fromkeys(arm.constants for arm in plan.arms)
+    for kind in sorted(kinds, key=lambda kind: kind != "level"):  # the page shows one in front
         of_kind = [one for one in over_reference if one.above.constants == kind]
         title = f"Stages over {REFERENCE}, {kind} constants"
         found.append(forest.draw(folder, f"ratios-{kind}", title, of_kind, row_of, "tables/ratios-stages.csv", runs))
@@ -206,14 +198,14 @@ def make_tables(
             arms = [arm for arm in plan.arms if arm.shape == shape and arm.constants == kind]
             of_place = turn_parts.bars_of(
                 runs, [arm for arm in arms if any(run.arm == arm and run.turns for run in runs)],
-                {arm: without_constants(plan, arm) for arm in arms},
+                {arm: who(plan, arm) for arm in arms},
             )  # fmt: skip
             if of_place:
                 bars[shape if len(kinds) == 1 else f"{shape}, {kind}"] = of_place
     tables = {
         "counts": value_table("counts", "Counts", plan, values(plan, runs, COUNTS), COUNTS, False, count),
         "times": value_table("times", "Times", plan, values(plan, runs, TIMES), TIMES, True, count),
-        "parts": parts_table("turn-parts", "Where a turn goes, wall us", bars, count),
+        "parts": parts_table("turn-parts", "Where a turn goes, wall µs, means", bars, count),
         "processes": process_table(plan, runs),
     }
     if over_reference:
@@ -238,6 +230,7 @@ def facts(plan: Plan, runs: list[Run]) -> list[tuple[str, str]]:
                      f"{work.output_len} tokens out of each, greedy, {sent}, on an empty cache"),
         ("engine", settings),
         ("device", device_text(env)),
+        ("scheduling", ", ".join(dict.fromkeys(arm.scheduling for arm in plan.arms)) + " (who plans a turn's batch)"),
         ("machine", machine(plan)),
         ("versions", ", ".join(
             f"{name} {version}" for name, version in {"Python": env.get("python"), **env.get("versions", {})}.items())),

@@ -8,11 +8,15 @@ from experiments.compare.records import Plan, Process, Run
 from report.comparison import number
 from report.table_files import TableFile, simple_table
 
-COLUMNS = ["arm", "process", "role", "threads", "CPU s / 1,000 tokens", "context switches / 1,000 tokens"]
+COLUMNS = ["arm", "process", "role", "threads"]
+SWITCHES = "context switches / 1,000 tokens"
 
 
 def process_table(plan: Plan, runs: list[Run]) -> TableFile:
-    """Medians over the runs of an arm."""
+    """Medians over the runs of an arm. What simulating takes is known by rank 0 and all others only, so it is in these
+    CPU times, and their heading says so."""
+    simulated = any("sim_cpu_seconds" in run.stats for run in runs)
+    columns = [*COLUMNS, "CPU s / 1,000 tokens" + ", simulating included" * simulated, SWITCHES]
     rows = []
     for arm in plan.arms:
         of_arm = [run for run in runs if run.arm == arm and run.processes]
@@ -23,7 +27,7 @@ def process_table(plan: Plan, runs: list[Run]) -> TableFile:
             rows.append(
                 [arm.name, process.name, process.role, str(len(process.threads)), number(seconds), number(switched)]
             )
-    return simple_table("processes", "Processes", COLUMNS, rows, len(runs))
+    return simple_table("processes", "Processes, medians of the runs", columns, rows, len(runs))
 
 
 def _switches(process: Process) -> int:

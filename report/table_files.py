@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from experiments.compare.metrics import Metric
 from experiments.compare.records import Arm, Plan
-from experiments.intervals import shown
+from experiments.intervals import ENOUGH, shown
 from report.comparison import Ratio, Value, heading, number
+from report.words import micro, of_many
 
 FOLDER = "tables"
 ARM_COLUMNS = ["stage", "constants", "scheduling", "tp_size", "dp_size", "copy"]
@@ -60,31 +62,35 @@ class TableFile:
         (folder / FOLDER / f"{self.name}.md").write_text(self.markdown(), encoding="utf-8")
 
     def markdown(self) -> str:
-        parts = [f"# {self.title}", f"{self.runs} runs; " * bool(self.runs) + f"value by value in `{self.name}.csv`."]
+        runs = f"{of_many(self.runs, 'run')}; " if self.runs else ""
+        parts = [f"# {_escaped(self.title)}", f"{runs}value by value in `{self.name}.csv`."]
         for group in self.groups:
             head = ["", *group.columns]
             lines = [head, ["---", *["---:"] * len(group.columns)]]
             lines += [[title, *(cell.plain for cell in cells)] for title, cells in group.rows]
             table = "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
-            parts.append((f"## {group.title}\n\n" if group.title else "") + table)
+            parts.append((f"## {_escaped(group.title)}\n\n" if group.title else "") + table)
         return "\n\n".join(parts) + "\n"
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """What Markdown would take for emphasis, code, HTML or a cell's end is text here."""
+    return re.sub(r"([\\`*<|])", r"\\\1", text).replace("\n", " ")
 
 
 def value_table(
     name: str, title: str, plan: Plan, found: list[Value], metrics: list[Metric], intervals: bool, runs: int
 ) -> TableFile:
-    """Medians, for each shape arms side by side; `intervals`: show the 95% interval too."""
+    """Medians, for each shape arms side by side; `intervals`: show those too, or the range of few runs."""
     columns = [*ARM_COLUMNS, "metric", "unit", "median", "low", "high", "runs"]
     table = TableFile(name, title, [], columns, [_value_line(value) for value in found], runs)
 
     def cell(value: Value | None) -> Cell:
         if value is None:
             return Cell("-")
-        small = f"[{number(value.low)}, {number(value.high)}]" if intervals and value.low < value.high else ""
+        n = len(value.samples)
+        few = f": range of {n}" if n < ENOUGH else ""
+        small = f"[{number(value.low)}, {number(value.high)}{few}]" if intervals and n > 1 else ""
         return Cell(number(value.median), small)
 
     by_place = {(value.metric.name, value.arm): value for value in found}
@@ -94,7 +100,7 @@ def value_table(
         for metric in metrics:
             cells = [cell(by_place.get((metric.name, arm))) for arm in arms]
             if any(one.text not in ("-", "0") for one in cells):
-                rows.append((f"{metric.name}, {metric.unit}" if metric.unit else metric.name, cells))
+                rows.append((f"{metric.name}, {micro(metric.unit)}" if metric.unit else metric.name, cells))
         if rows:
             table.groups.append(Group(shape, [heading(plan, arm) for arm in arms], rows))
     return table

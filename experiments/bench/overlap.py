@@ -2,7 +2,7 @@
 
 A repeat starts an engine with each loop, one after the other, and the first one is the second every other time. Each
 takes the same batches: so many requests of 128 random token ids at once, 128 tokens each, several batches of each size,
-each on an empty cache. The forward is simulated: it takes no core, as on a GPU, so that the scheduling can hide behind it.
+each on an empty cache. The forward is simulated: it takes no core, as on a GPU, so that scheduling can hide behind it.
 
     TPOT, TTFT   the median over the requests of a batch
     turn         of a decode step: from the first to the last token of the request that got its first token last, from

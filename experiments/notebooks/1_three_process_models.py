@@ -22,8 +22,12 @@
 
 # %%
 from experiments.compare.metrics import COUNTS, TIMES
-from experiments.notebooks.shared import COLOURS, comparison, in_words, ratio_rows, subplots, table
-from report.comparison import era_pairs, ratio, stage_pairs, tokens_verdict
+from experiments.notebooks.shared import COLOURS, bars, comparison, in_words, ratio_rows, subplots, table
+from report.comparison import era_pairs, ratio, stage_pairs, tokens_verdict, values
+from report.pictures.forest import add_legend
+from report.pictures.process_tree import nested, sockets_text, threads_text
+from report.pictures.style import stage_style
+from report.words import who
 
 # %% tags=["parameters"]
 MEASURE = False
@@ -49,17 +53,6 @@ METRICS = {metric.name: metric for metric in COUNTS + TIMES}
 
 
 # %%
-def print_tree(run, parent=0, depth=0):
-    for process in run.processes:
-        if process.parent == parent:
-            sockets = ", ".join(f"{count} {kind}" for kind, count in process.sockets.items() if count)
-            about = f"{len(process.threads)} threads, sockets: {sockets}" + (
-                f"; {process.role}" if process.role else ""
-            )
-            print(f"{'  ' * depth}{process.name:<{26 - 2 * depth}}{about}")
-            print_tree(run, process.pid, depth + 1)
-
-
 shape = max(SHAPES, key=lambda shape: (shape[1] == 1, shape[0]))
 for stage in STAGES:
     run = next(
@@ -67,28 +60,26 @@ for stage in STAGES:
         if (run.arm.stage, run.arm.constants) == (stage, "level") and (run.arm.tp_size, run.arm.dp_size) == shape
     )  # fmt: skip
     print(f"{run.arm.name}: {len(run.processes)} processes")
-    print_tree(run)
+    for process, depth, _ in nested(run.processes):
+        own = f"threads {threads_text(process.threads)}; sockets: {sockets_text(process.sockets)}; {process.role}"
+        print(f"{'  ' * depth}{process.name:<{26 - 2 * depth}}{own}")
     print()
 
 # %% [markdown]
 # ## Counts before clocks
 #
-# Counts barely depend on the machine. *Messages* are rpyc's, calls and answers; *collectives* are gloo's broadcasts,
-# and they and their bytes are counted on every rank that takes part.
+# Processes, messages, bytes and collectives follow from the code and the workload. Threads need not: some libraries
+# start as many as there are cores. Nor need context switches: who waits for whom depends on the cores, and on what else
+# runs. All is counted where it is sent: a *message* is one of ZMQ, a call or an answer of rpyc, or a broadcast, once
+# for each rank that receives it; *collectives* are gloo's broadcasts, once for a replica.
 
 # %%
 names = ["processes", "threads", "messages a turn", "collectives a turn", "bytes a turn", "context switches a turn"]
-
-
-def median_of(arm, name):
-    found = sorted(value for run in runs if run.arm == arm and (value := METRICS[name].of(run)) is not None)
-    return found[len(found) // 2] if found else None
-
-
+MEDIANS = {(one.metric.name, one.arm): one.median for one in values(plan, runs, [METRICS[name] for name in names])}
 table(
     ["level constants", *names],
     [
-        [f"{arm.stage} {arm.shape}", *(median_of(arm, name) for name in names)]
+        [f"{arm.stage} {arm.shape}", *(MEDIANS.get((name, arm)) for name in names)]
         for arm in plan.arms
         if arm.constants == "level"
     ],
@@ -98,7 +89,7 @@ table(
 # ## Processes and context switches
 #
 # *Left: processes by shape. Right: context switches of all threads of all processes, by turn, level constants
-# (medians of the repeats).*
+# (medians of the repeats, with intervals).*
 
 # %%
 figure, (left, right) = subplots(1, 2, size=(11, 3.6))
@@ -106,8 +97,10 @@ for place, stage in enumerate(STAGES):
     arms = [next(a for a in plan.arms if (a.stage, a.constants, a.tp_size, a.dp_size) == (stage, "level", *shape))
             for shape in SHAPES]  # fmt: skip
     x = [number + 0.25 * (place - 1) for number in range(len(SHAPES))]
-    left.bar(x, [median_of(arm, "processes") for arm in arms], 0.23, color=COLOURS[stage], label=stage)
-    right.bar(x, [median_of(arm, "context switches a turn") for arm in arms], 0.23, color=COLOURS[stage], label=stage)
+    left.bar(x, [MEDIANS["processes", arm] for arm in arms], 0.23, color=COLOURS[stage], label=stage)
+    switches = METRICS["context switches a turn"].of
+    samples = [[switches(run) for run in runs if run.arm == arm] for arm in arms]
+    bars(right, x, samples, 0.23, color=COLOURS[stage], label=stage)
 for axes, name in ((left, "processes"), (right, "context switches a turn")):
     axes.set_xticks(range(len(SHAPES)), [f"TP {tp}\nDP {dp}" for tp, dp in SHAPES])
     axes.set_xlabel("ranks of a replica (TP), replicas (DP)")
@@ -121,7 +114,8 @@ for axes, name in ((left, "processes"), (right, "context switches a turn")):
 # *Each point is the median, over the repeats, of a stage's time over that of `peer` in the same repeat; the bar is
 # the interval of that median. Left: level constants, so that only the process model differs. Right: each stage
 # with its era's constants over itself with level ones. An interval that touches 1 shows no difference.
-# The control plane of an rpyc rank holds its wait for the router, and so an era's sleeps.*
+# The control plane of an rpyc rank holds its wait for the router, and so an era's sleeps.
+# Filled: a difference. Hollow: the interval holds 1. Crossed: the interval is wider than the effect.*
 
 # %%
 shown_metrics = ["TPOT", "TTFT", "control plane of a turn", "CPU time a 1,000 tokens"]
@@ -135,7 +129,7 @@ def rows_of(pairs):
         (name, above, ratio(METRICS[name], above, below, runs)) for name in shown_metrics for above, below in pairs
     ]
     return [
-        (f"{name}, {above.stage} TP {above.tp_size}", one.ratio, COLOURS[above.stage])
+        (f"{name}, {who(plan, above)} TP {above.tp_size}", one.ratio, stage_style(above.stage))
         for name, above, one in found
         if one
     ]
@@ -145,6 +139,7 @@ level_rows, era_rows = rows_of(pairs), rows_of(eras)
 figure, (left, right) = subplots(1, 2, size=(13, 1.5 + 0.27 * max(len(level_rows), len(era_rows))))
 ratio_rows(left, level_rows, "over peer, level constants (ratio, log scale)")
 ratio_rows(right, era_rows, "era over level constants (ratio, log scale)")
+add_legend(figure)
 
 # %% [markdown]
 # ## What these intervals allow
@@ -161,16 +156,17 @@ for label, one, _ in era_rows:
     print(f"  {label}: {in_words(one)}")
 
 # %% [markdown]
-# The comparison runs on one machine and on a simulated forward. Ratios of *times* on another machine will differ, and
-# a longer forward makes every one of them smaller: a forward ten times as long hides the same control plane ten times
-# better. The counts will be the same.
+# The comparison runs on one machine and on a simulated forward. Ratios of *times* on another machine will differ. A
+# longer forward is added to both sides of a ratio of TPOT or of a whole turn, and brings it nearer to 1. The ratio of
+# the control planes alone has no forward in it, and need not change. Processes, messages and collectives will be the
+# same; threads and context switches need not.
 #
 # ## Exercises
 #
 # 1. Set `MEASURE = True` and add `"--sim-profile", "h100-llama3-8b"` to `FRESH`: a forward about ten times as long.
 #    Predict each ratio over `peer` before you look.
-# 2. The `rpyc` stage with level constants plans on rank 0 by default; the others plan on every rank. Add
-#    `"--scheduling", "replicated"`. Which of the counts change, and why?
+# 2. Every rank plans here, in every stage. Add `"--scheduling", "rank0,replicated"`. Which of the counts change, and
+#    why?
 # 3. Draw the right-hand figure again per *turn* in place of per token (`"CPU time a turn"`). With ten decode steps a
 #    turn, which one would you quote?
 # 4. `python -m evolution history eras` lists the constants of each version. Guess from the figure which of them costs

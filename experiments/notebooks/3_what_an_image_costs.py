@@ -26,16 +26,18 @@ import numpy as np
 from experiments.intervals import pairwise_ratio
 from experiments.notebooks.shared import (
     COLOURS,
-    bars,
     bench_result,
     in_words,
     line,
     log_scale,
+    points,
     ratio_rows,
     subplots,
     table,
     tidy,
 )
+from report.pictures.forest import add_legend
+from report.pictures.style import OTHER_STAGE, stage_style
 
 # %% tags=["parameters"]
 MEASURE = False
@@ -110,26 +112,27 @@ if {("broadcast", "era"), ("peer", "era")} <= set(ARMS):
     for part in ("distribute", "whole", "cpu"):
         for size in SIZES:
             ratio = pairwise_ratio(medians("broadcast", "era", size, part), medians("peer", "era", size, part))
-            rows.append((f"{part}, {size}", ratio, COLOURS["broadcast"]))
+            rows.append((f"{part}, {size}", ratio, stage_style("broadcast")))
     for size in SIZES:
         level = [medians(stage, "level", size, "distribute") for stage in ("broadcast", "peer")]
-        rows.append((f"distribute, {size}, both level", pairwise_ratio(*level), "#888888"))
+        rows.append((f"distribute, {size}, both level", pairwise_ratio(*level), OTHER_STAGE))
     figure, axes = subplots(size=(9, 1 + 0.26 * len(rows)))
     ratio_rows(axes, rows, "broadcast over peer (ratio, log scale); era: list of ints over buffer")
+    add_legend(figure)
 
 # %% [markdown]
 # ## The same image again
 #
 # *Time until every rank has the request: with the bytes of the image, and with the 32 bytes of its hash in their
-# place (log scale). It is the price of the message alone: keeping images on the ranks and looking them up by hash is
-# not built here, nor is computing the hash (SHA-256, before the hand-over) in these times.*
+# place (log scale; medians with intervals). It is the price of the message alone: keeping images on the ranks and
+# looking them up by hash is not built here, nor is computing the hash (SHA-256, before the hand-over) in these times.*
 
 # %%
 figure, axes = subplots(size=(10, 3.8))
 for place, (size, label) in enumerate(((LARGEST, f"bytes of {LARGEST}"), ("hash", "its hash alone"))):
     samples = [medians(stage, constants, size, "whole") for stage, constants in ARMS]
-    x = [number + 0.4 * (place - 0.5) for number in range(len(ARMS))]
-    bars(axes, x, samples, 0.38, color=("#4c78a8", "#bbbbbb")[place], label=label)
+    x = [number + 0.2 * (place - 0.5) for number in range(len(ARMS))]
+    points(axes, x, samples, color=("#0072b2", "#777777")[place], marker="os"[place], label=label)
 log_scale(axes)
 axes.set_xticks(range(len(ARMS)), [f"{stage} {constants}\n{HOW[stage, constants]}" for stage, constants in ARMS])
 axes.set_ylabel("ms until every rank has it")
@@ -147,15 +150,17 @@ for stage, constants in ARMS:
     print(f"{stage} {constants}: {LARGEST} over its hash alone: {in_words(pairwise_ratio(image, digest))}")
 
 # %% [markdown]
-# On a slow copy everything is slower, so on another machine the times differ; that a list of ints costs several
-# Python objects a byte and a buffer none is the same everywhere. What a *factor* is worth depends on how often images
-# come.
+# On a slow copy everything is slower, so on another machine the times differ. That a list of ints costs a slot of 8
+# bytes and a conversion for each byte, on the way out and on the way in, and a buffer neither, is the same everywhere.
+# (The ints themselves cost nothing: Python has those from 0 to 255 ready.) What a *factor* is worth depends on how
+# often images come.
 #
 # ## Exercises
 #
 # 1. How long may a forward be for the era's list of ints to be hidden behind it? Compare the left figure at 1 MiB
 #    with the turn of notebook 2. Can it be hidden at all? (Who waits in a lock-step broadcast?)
-# 2. Estimate from the table how many Python ints the ranks make for one image of 4 MiB, and from that the memory.
+# 2. How much memory does a rank need for the list of ints of an image of 4 MiB, at 8 bytes a slot? How much would it
+#    be if each of them were an object of its own, of 28 bytes?
 # 3. At which size is an image as expensive as a prompt of 1,000 tokens (4 KB)? Read it off the left figure.
 # 4. `--scheduling rank0` sends the *plan* to the other ranks, not the request. What would become of the image then?
 #    Would it be right for a model whose vision tower is sharded too?

@@ -26,6 +26,8 @@ import numpy as np
 
 from experiments.bench.scheduling import SCHEDULINGS, values
 from experiments.notebooks.shared import COLOURS, bench_result, in_words, line, ratio_rows, subplots, table, tidy
+from report.pictures.forest import add_legend
+from report.pictures.style import stage_style
 
 # %% tags=["parameters"]
 MEASURE = False
@@ -52,9 +54,9 @@ def of(stage, scheduling, cell, figure, tp_size=TP):
 # %% [markdown]
 # ## Counts: what travels in a turn
 #
-# With gloo (`broadcast`, `peer`) bytes and collectives go from rank 0 to the others, and are counted on each of
-# these. With `rpyc` they are all that the router and the ranks send each other, the tokens on their way back among
-# it; calls count there and back. Medians of the repeats, per turn (a turn is one forward).
+# What tells the ranks what to do. With gloo (`broadcast`, `peer`) it goes from rank 0 to the others: messages and bytes
+# once for each rank that receives them, a collective once. With `rpyc` it is all that the router and the ranks send
+# each other, there and back, the tokens among it. Medians of the repeats, per turn (a turn is one forward).
 
 # %%
 rows = []
@@ -67,7 +69,17 @@ for stage in STAGES:
                 for name in ("bytes", "collectives", "messages")
             ]
             rows.append([f"{stage}, TP {tp_size}, {cell[0]} run, {cell[1]} wait", *pairs])
-table(["replicated / rank0", "bytes", "collectives", "calls"], rows)
+table(["replicated / rank0", "bytes", "collectives", "messages"], rows)
+
+# %%
+# Counts, so without intervals.
+for tp_size in SIZES[1:]:
+    for stage in STAGES:
+        many, few = (
+            [np.median(of(stage, s, BATCHES[-1], "bytes", size)) for s in SCHEDULINGS] for size in (tp_size, TP)
+        )
+        grown = ", ".join(f"{s} {a / b:.2f}" for s, a, b in zip(SCHEDULINGS, many, few, strict=True))
+        print(f"bytes a turn at TP {tp_size} over TP {TP}, {stage}: {grown}")
 
 # %% [markdown]
 # ## Against the batch
@@ -77,7 +89,7 @@ table(["replicated / rank0", "bytes", "collectives", "calls"], rows)
 # of all processes, without what only simulating takes. Right: time per output token.*
 
 # %%
-PANELS = (("bytes", "bytes a turn"), ("cpu_us", "CPU us a turn, all processes"), ("tpot_us", "TPOT, us"))
+PANELS = (("bytes", "bytes a turn"), ("cpu_us", "CPU µs a turn, all processes"), ("tpot_us", "TPOT, µs"))
 
 
 def panels(cells, x, axis):
@@ -123,7 +135,7 @@ for stage in STAGES:
         label = f"{stage}, {scheduling}"
         line(axes, [cell[1] for cell in QUEUES], samples, color=COLOURS[stage], ls=style, marker="o", label=label)
 axes.set_xlabel(f"requests that wait at the beginning, {MOST} run")
-axes.set_ylabel("planning of a turn on rank 0, us")
+axes.set_ylabel("planning of a turn on rank 0, µs")
 axes.set_xticks([cell[1] for cell in QUEUES])
 axes.set_ylim(bottom=0)
 axes.legend(frameon=False, fontsize=8, handlelength=4)
@@ -133,37 +145,34 @@ tidy(axes)
 # ## rank0 over replicated
 #
 # *Repeat by repeat: the median of the ratios with its interval, at the smallest TP. To the right of 1, planning
-# on rank 0 alone costs more.*
+# on rank 0 alone costs more.
+# Filled: a difference. Hollow: the interval holds 1. Crossed: the interval is wider than the effect.*
 
 # %%
-found = [one for one in result["ratios"] if one["tp_size"] == TP and one["figure"] in ("cpu_us", "tpot_us")]
+WORDS = {"cpu_us": "CPU time a turn", "tpot_us": "TPOT"}
+found = [one for one in result["ratios"] if one["tp_size"] == TP and one["figure"] in WORDS]
 rows = [
-    ("{figure}, {stage}, {running} run, {waiting} wait".format(**one), one["ratio"], COLOURS[one["stage"]])
+    ("{0}, {stage}, {running} run, {waiting} wait".format(WORDS[one["figure"]], **one), one["ratio"],
+     stage_style(one["stage"]))
     for one in sorted(found, key=lambda one: (one["figure"], one["running"], one["waiting"]))
-]
+]  # fmt: skip
 figure, axes = subplots(size=(9, 1 + 0.26 * len(rows)))
 ratio_rows(axes, rows, "rank0 over replicated (ratio, log scale)")
+add_legend(figure)
 
 # %% [markdown]
 # ## What these intervals allow
 
 # %%
-for name, words in (("cpu_us", "CPU time a turn"), ("tpot_us", "time per output token")):
+for name, words in WORDS.items():
     for one in (one for one in result["ratios"] if one["tp_size"] == TP and one["figure"] == name):
         cell = "{stage}, {running} run, {waiting} wait".format(**one)
         print(f"{words}, rank0 over replicated, {cell}: {in_words(one['ratio'])}")
-for tp_size in SIZES[1:]:
-    for stage in STAGES:
-        many, few = (
-            [np.median(of(stage, s, BATCHES[-1], "bytes", size)) for s in SCHEDULINGS] for size in (tp_size, TP)
-        )
-        grown = ", ".join(f"{s} {a / b:.2f}" for s, a, b in zip(SCHEDULINGS, many, few, strict=True))
-        print(f"bytes a turn at TP {tp_size} over TP {TP}, {stage}: {grown}")
 
 # %% [markdown]
-# The forward here lasts about a millisecond and needs no core. A longer one makes the time ratios smaller and leaves
-# the bytes as they are. Whether CPU time matters depends on whether there are idle cores: with as many ranks as
-# cores, the ranks' own planning takes time from nobody; with fewer it does.
+# The simulated forward needs no core. A longer one brings the ratios of TPOT nearer to 1, since it is on both sides of
+# them, and leaves the bytes as they are. Whether CPU time matters depends on whether there are idle cores: with as
+# many cores as ranks, the ranks' own planning takes time from nobody; with fewer it does.
 #
 # ## Exercises
 #

@@ -26,7 +26,6 @@
 import numpy as np
 
 from experiments.bench.dispatch import PERCENTILES, POLICIES, chosen
-from experiments.intervals import ENOUGH, median_interval
 from experiments.notebooks.shared import (
     bars,
     bench_result,
@@ -37,7 +36,10 @@ from experiments.notebooks.shared import (
     subplots,
     table,
     tidy,
+    value_in_words,
 )
+from report.pictures.forest import add_legend
+from report.pictures.style import stage_style
 
 # %% tags=["parameters"]
 MEASURE = False
@@ -112,30 +114,31 @@ for axes_row, (stage, constants) in zip(grid, SYSTEMS, strict=True):
             runs = of(stage, constants, policy, load, DP)
             samples = [[1e3 * np.percentile(run["ttft"], percent) for run in runs] for percent in PERCENTILES]
             line(axes, range(len(PERCENTILES)), samples, color=COLOUR[policy], ls=style, marker="o", label=policy)
-        log_scale(axes)
         axes.set_xticks(range(len(PERCENTILES)), PERCENTILES)
         axes.set_xlabel("percentile of the requests")
         axes.set_ylabel("TTFT, ms")
         axes.set_title(f"{stage} {constants}, DP {DP}, load {load:g}", loc="left", fontsize=10)
         tidy(axes)
         axes.legend(frameon=False, fontsize=8)
+    log_scale(axes_row[0])  # that of the whole row
 
 # %% [markdown]
 # ## shortest_queue over round_robin
 #
 # *Repeat by repeat, the ratio of the percentiles of TTFT and E2E with its interval. To the left of 1,
-# `shortest_queue` is faster. The requests and their arrivals are the same in both.*
+# `shortest_queue` takes less time. The requests and their arrivals are the same in both.
+# Filled: a difference. Hollow: the interval holds 1. Crossed: the interval is wider than the effect.*
 
 # %%
 found = [one for one in result["ratios"] if one["dp_size"] == DP and one["percentile"] in (50, 95)]
-PALETTE = dict(zip(SYSTEMS, ("#009e73", "#0072b2", "#d55e00", "#cc79a7"), strict=False))
 rows = [
     ("{time} p{percentile}, {stage} {constants}, load {load:g}".format(**one), one["ratio"],
-     PALETTE[one["stage"], one["constants"]])
+     stage_style(one["stage"]))
     for one in found
 ]  # fmt: skip
 figure, axes = subplots(size=(9, 1 + 0.26 * len(rows)))
 ratio_rows(axes, rows, "shortest_queue over round_robin (ratio, log scale)")
+add_legend(figure)
 
 # %% [markdown]
 # ## What these intervals allow
@@ -148,15 +151,12 @@ for dp_size in SIZES:
         for load in LOADS:
             runs = of(stage, constants, "shortest_queue", load, dp_size)
             shares = [100 * max(run["share_of_requests"]) for run in runs]
-            low, high = median_interval(shares)
-            few = f": range of {len(shares)}" if len(shares) < ENOUGH else ""
-            interval = f" [{low:.0f}, {high:.0f}{few}]" if len(shares) > 1 else " (one run)"
-            busiest = f"the busiest replica has {np.median(shares):.0f}%{interval} of the requests"
+            busiest = f"the busiest replica has {value_in_words(shares, '%')} of the requests"
             print(f"DP {dp_size}, {stage} {constants}, load {load:g}: {busiest}; equal is {100 / dp_size:.0f}%")
 
 # %% [markdown]
-# Of 80 requests the 95th percentile rests on the four slowest, the 99th on the slowest alone: the interval over the
-# repeats says how little that is. And a policy can only be as good as what it counts: *requests* are not *work* when
+# A high percentile rests on few requests of a run, the 99th of 80 on the slowest alone: the interval over the repeats
+# says how little that is. And a policy can only be as good as what it counts: *requests* are not *work* when
 # one is twenty times another.
 #
 # ## Exercises

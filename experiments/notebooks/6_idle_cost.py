@@ -23,7 +23,18 @@
 import numpy as np
 
 from experiments.intervals import median_interval, pairwise_ratio
-from experiments.notebooks.shared import COLOURS, bars, bench_result, in_words, log_scale, subplots, table, tidy
+from experiments.notebooks.shared import (
+    COLOURS,
+    bench_result,
+    difference_in_words,
+    in_words,
+    log_scale,
+    points,
+    subplots,
+    table,
+    tidy,
+    value_in_words,
+)
 
 # %% tags=["parameters"]
 MEASURE = False
@@ -48,8 +59,8 @@ figure, grid = subplots(1, 2, size=(12, 4.6))
 for axes, name, axis in ((grid[0], "cores", "cores"), (grid[1], "voluntary", "voluntary context switches a second")):
     for place, stage in enumerate(STAGES):
         samples = [CELLS[stage, arm][name] for arm in ARMS]
-        x = [number + 0.27 * (place - 1) for number in range(len(ARMS))]
-        bars(axes, x, samples, 0.25, color=COLOURS[stage], label=stage)
+        x = [number + 0.18 * (place - 1) for number in range(len(ARMS))]
+        points(axes, x, samples, color=COLOURS[stage], marker="os^"[place], label=stage)
     log_scale(axes)
     axes.set_xticks(range(len(ARMS)), ARMS)
     axes.set_xlabel("what the engine does when idle")
@@ -100,17 +111,12 @@ tidy(axes)
 
 # %%
 for stage in STAGES:
-    for arm in (arm for arm in ARMS if arm != "level"):
-        spins, blocks = CELLS[stage, arm]["cores"], CELLS[stage, "level"]["cores"]
-        medians = [np.median(spins), np.median(blocks)]
-        print(f"{stage}: {medians[0]:.3f} cores with {arm}, {medians[1]:.4f} when it blocks, "
-              f"{medians[0] - medians[1]:.2f} cores more")  # fmt: skip
+    for arm in ARMS:
+        print(f"{stage}, {arm}: {value_in_words(CELLS[stage, arm]['cores'], 'cores')}")
     spinning, blocking = CELLS[stage, "level, spin"]["first"], CELLS[stage, "level"]["first"]
     if spinning and len(spinning) == len(blocking):
         later = (np.array(blocking) - np.array(spinning)) * 1e3
-        low, high = median_interval(later)
-        verdict = "no difference seen" if low <= 0 <= high else "later" if low > 0 else "earlier"
-        print(f"  first request, blocking minus spinning: {np.median(later):.2f} ms [{low:.2f}, {high:.2f}]: {verdict}")
+        print(f"  first request, blocking minus spinning: {difference_in_words(later, 'ms')}")
         print(f"  as a ratio: {in_words(pairwise_ratio(blocking, spinning))}")
 
 # %% [markdown]
@@ -123,7 +129,7 @@ for stage in STAGES:
 #    with `--tp-size 8`? On a machine with fewer cores, why would the figure be wrong?)
 # 2. `rpyc` of its era does not spin: it sleeps between two looks. Find the sleep in `python -m evolution history
 #    eras` and predict its context switches a second from it. Does the figure agree?
-# 3. gloo's threads wake some hundred times a second even when the engine blocks. Which bar shows it, and which stage
-#    does not have it? Why?
+# 3. gloo's threads wake again and again even when the engine blocks. Which point shows it, how often is it, and which
+#    stage does not have it? Why?
 # 4. Run `python -m evolution run --device sim --stage peer --tp-size 2 --num-prompts 4 --request-rate 0.5` with
-#    `--idle spin` and with `--idle block`. Compare the CPU tables with the bars.
+#    `--idle spin` and with `--idle block`. Compare the CPU tables with the points.

@@ -1,4 +1,4 @@
-"""What the notebooks share: shipped results or fresh ones, figures in words, tables, colours."""
+"""What the notebooks share: shipped results or fresh ones, figures in words, tables, and pictures as the report's."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ import numpy as np
 from IPython.display import Markdown
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter, NullLocator
+from matplotlib.ticker import NullFormatter
 
 from experiments.compare.records import Plan, Run, read_plan, read_runs
-from experiments.intervals import ENOUGH, median_interval, remark, shown
+from experiments.intervals import ENOUGH, NO_DIFFERENCE, median_interval, remark, shown
+from report.comparison import number
+from report.pictures import forest
+from report.pictures.style import STAGES, StageStyle, log_ticks
 
 MEASURED = Path(__file__).parents[2] / "report" / "measured"
-COLOURS = {"rpyc": "#d55e00", "broadcast": "#0072b2", "peer": "#009e73"}
-# A command's exit status: 0, or 1 where its own figure does not hold, which a small measurement need not.
-MEASURED_STATUS = (0, 1)
-# Of an axis of ratios.
-FINE_TICKS = (0.25, 0.33, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5)
-LEAST_RANGE = (0.88, 1.13)
-COARSE_TICKS = tuple(2.0**power for power in range(-10, 17))
+COLOURS = {stage: style.colour for stage, style in STAGES.items()}
+FEWEST = 3  # samples: of fewer nothing is concluded
 
 
 def comparison(measure: bool, results: str, fresh: list[str]) -> tuple[Plan, list[Run]]:
     """`results`: a folder that `compare` wrote, by its path or its name in report/measured; or a fresh one of
     `python -m evolution compare *fresh`. ValueError of one line where there is none."""
     if measure:
-        folder = Path(tempfile.mkdtemp(prefix="evolution-notebook-")) / "compare"
-        _run(["compare", *fresh, "--out", str(folder)])
+        with tempfile.TemporaryDirectory(prefix="evolution-notebook-") as temporary:
+            folder = Path(temporary) / "compare"
+            _run(["compare", *fresh, "--out", str(folder)], good=(0,))
+            plan, runs = read_plan(folder), read_runs(folder)
+        came_from = "measured afresh"
     else:
         folder = MEASURED / results
-    plan, runs = read_plan(folder), read_runs(folder)
+        plan, runs = read_plan(folder), read_runs(folder)
+        came_from = f"from {folder}"
     if not runs:
         raise ValueError(f"{folder} holds a plan and no runs: go on with `compare --resume`, or measure afresh")
-    print(f"{len(runs)} runs of {len(plan.arms)} arms, from {folder}")
+    print(f"{len(runs)} runs of {len(plan.arms)} arms, {came_from}")
     print(f"measured with: {plan.environment['command']}")
     _print_machine(plan.environment)
     return plan, runs
@@ -50,14 +52,20 @@ def bench_result(measure: bool, results: str, fresh: list[str]) -> dict[str, Any
     """`results`: a file that a `bench` wrote, by its path or its name in report/measured; or a fresh one of
     `python -m evolution bench *fresh`. ValueError of one line where there is none."""
     if measure:
-        path = Path(tempfile.mkdtemp(prefix="evolution-notebook-")) / f"{fresh[0]}.json"
-        _run(["bench", *fresh, "--json", str(path)])
+        with tempfile.TemporaryDirectory(prefix="evolution-notebook-") as temporary:
+            path = Path(temporary) / f"{fresh[0]}.json"
+            # 1: its own bounds do not hold, which those of a small measurement need not.
+            _run(["bench", *fresh, "--json", str(path)], good=(0, 1))
+            result = msgspec.json.decode(path.read_bytes())
+        print("measured afresh")
     else:
         path = MEASURED / results
-    if not path.exists():
-        raise ValueError(f"there is no {path}: set MEASURE = True, or RESULTS to a file of `bench {fresh[0]} --json`")
-    result = msgspec.json.decode(path.read_bytes())
-    print(f"from {path}")
+        if not path.exists():
+            raise ValueError(
+                f"there is no {path}: set MEASURE = True, or RESULTS to a file of `bench {fresh[0]} --json`"
+            )
+        result = msgspec.json.decode(path.read_bytes())
+        print(f"from {path}")
     print(f"measured with: {result['environment']['command']}")
     _print_machine(result["environment"])
     return result
@@ -69,8 +77,8 @@ def _print_machine(environment: dict[str, Any]) -> None:
     print(f"intervals: of the median, 95% from {ENOUGH} repeats on; of fewer the range of all, which is less sure")
 
 
-def _run(arguments: list[str]) -> None:
-    """What the command prints appears as it comes."""
+def _run(arguments: list[str], good: tuple[int, ...]) -> None:
+    """What the command says of how long it takes appears as it comes. RuntimeError for a status that is not `good`."""
     command = [sys.executable, "-m", "evolution", *arguments]
     print(" ".join(["python", *command[1:]]), flush=True)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -79,7 +87,7 @@ def _run(arguments: list[str]) -> None:
             if "about" in line:  # how long it will take
                 print(line, end="", flush=True)
             said = line.strip() or said
-    if process.returncode not in MEASURED_STATUS:
+    if process.returncode not in good:
         raise RuntimeError(f"the measurement ended with status {process.returncode}: {said}")
 
 
@@ -89,9 +97,34 @@ def _run(arguments: list[str]) -> None:
 def in_words(ratio: dict[str, Any]) -> str:
     """A ratio with its interval, and what may be said of it."""
     pairs = len(ratio["pairs"])
-    if pairs < 3:
-        return f"{ratio['median']:.2f} (from {pairs} only: no interval, so nothing may be concluded)"
-    return f"{shown(ratio)}: {remark(ratio) or ('more' if ratio['low'] > 1 else 'less')}"
+    if pairs < FEWEST:
+        return f"{number(ratio['median'])} ({_too_few(pairs)})"
+    return f"{shown(ratio)}: {remark(ratio) or ('more' if ratio['low'] > 1 else 'less')}{_unsure(pairs)}"
+
+
+def difference_in_words(samples: Sequence[float], unit: str) -> str:
+    """The same of differences, pair by pair, where 0 is none."""
+    if len(samples) < FEWEST:
+        return f"{number(float(np.median(samples)))} {unit} ({_too_few(len(samples))})"
+    low, high = median_interval(samples)
+    said = NO_DIFFERENCE if low <= 0 <= high else "more" if low > 0 else "less"
+    return f"{value_in_words(samples, unit)}: {said}{_unsure(len(samples))}"
+
+
+def value_in_words(samples: Sequence[float], unit: str) -> str:
+    """The median of the repeats with its interval."""
+    low, high = median_interval(samples)
+    few = f": range of {len(samples)}" if len(samples) < ENOUGH else ""
+    interval = f"[{number(low)}, {number(high)}{few}]" if len(samples) > 1 else "(one run)"
+    return f"{number(float(np.median(samples)))} {unit} {interval}"
+
+
+def _too_few(samples: int) -> str:
+    return f"from {samples} only: no interval, so nothing may be concluded"
+
+
+def _unsure(samples: int) -> str:
+    return f", but {samples} are too few for 95%" if samples < ENOUGH else ""
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markdown:
@@ -101,11 +134,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markdown:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, int | float):
-        return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
-    return str(value)
+    return "–" if value is None else number(value) if isinstance(value, int | float) else str(value)
 
 
 # ---------------------------------------------------------------------- in pictures
@@ -115,6 +144,11 @@ def line(axes: Axes, x: Sequence[float], samples: Sequence[Sequence[float]], **s
     """Medians, with the interval of each as a bar. `samples[i]`: the repeats at x[i]."""
     medians = [float(np.median(one)) for one in samples]
     axes.errorbar(x, medians, yerr=_bars(medians, samples), capsize=3, markersize=5, **style)
+
+
+def points(axes: Axes, x: Sequence[float], samples: Sequence[Sequence[float]], **style: Any) -> None:
+    """The same without a line. On a logarithmic axis, where the length of a bar says nothing."""
+    line(axes, x, samples, ls="", **{"marker": "o"} | style)
 
 
 def bars(axes: Axes, x: Sequence[float], samples: Sequence[Sequence[float]], width: float, **style: Any) -> None:
@@ -128,29 +162,17 @@ def _bars(medians: list[float], samples: Sequence[Sequence[float]]) -> list[list
     return [below, [high - median for median, (_, high) in zip(medians, intervals, strict=True)]]
 
 
-def ratio_rows(axes: Axes, rows: Sequence[tuple[str, dict[str, Any], str]], axis: str) -> None:
-    """(label, ratio, colour), one below the other: the median of the pairs, and its interval; 1 is no difference."""
-    axes.axvline(1, color="#888888", lw=1)
-    for place, (_, ratio, colour) in enumerate(rows):
-        median, low, high = ratio["median"], ratio["low"], ratio["high"]
-        axes.errorbar(median, -place, xerr=[[median - low], [high - median]], fmt="o", color=colour, capsize=3)
-    axes.set_yticks([-place for place in range(len(rows))], [label for label, _, _ in rows])
-    axes.set_ylim(-len(rows) + 0.4, 0.6)
-    axes.set_xscale("log")
-    low, high = axes.get_xlim()
-    low, high = min(low, LEAST_RANGE[0]), max(high, LEAST_RANGE[1])
-    axes.set_xlim(low, high)
-    ticks = [tick for tick in (FINE_TICKS if high / low < 6 else COARSE_TICKS) if low <= tick <= high]
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.xaxis.set_minor_locator(NullLocator())
+def ratio_rows(axes: Axes, rows: Sequence[tuple[str, dict[str, Any], StageStyle]], axis: str) -> None:
+    """(label, ratio, look), one below the other: the median of the pairs, and its interval; 1 is no difference."""
+    forest.rows(axes, rows, beside=False)
     axes.set_xlabel(axis)
-    axes.grid(axis="x", alpha=0.3)
 
 
 def log_scale(axes: Axes) -> None:
-    """Of the values, with plain numbers beside it."""
+    """Of the values, with plain numbers beside it. When all is drawn, since the ticks are for what is there."""
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ticks = log_ticks(*axes.get_ylim())
+    axes.set_yticks(ticks, [number(tick) for tick in ticks])
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 

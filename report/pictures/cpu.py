@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from experiments.compare.records import RUNS, Arm, Run
+from report.comparison import number
 from report.pictures.style import WIDTH, Picture, plain, save
 
 ROLES = {
@@ -20,10 +21,11 @@ ROLES = {
     "other ranks": ("#f7d9a0", "\\\\\\\\"),
 }
 CAPTION = (
-    "CPU time of all processes (user and system, all threads) for 1,000 output tokens, mean of the runs. main is the "
-    "caller's process with the tokenizer; rank 0 leads a replica, and holds the router where rpyc has none of its own "
-    "(TP 1, DP 1) and the controller of broadcast. The other ranks are added up, and with several replicas their rank "
-    "0s too. What only simulating takes is left out."
+    "CPU time of all processes (user and system, all threads) for 1,000 output tokens. Means of the runs, since "
+    "medians of parts would not add up; so a bar may differ a little from the median in the table of times. main is "
+    "the caller's process with the tokenizer; rank 0 leads a replica, and holds the router where rpyc has none of its "
+    "own (TP 1, DP 1) and the controller of broadcast. The other ranks are added up, and with several replicas their "
+    "rank 0s too. What only simulating takes is left out."
 )
 RANK = re.compile(r"TP(\d+)$")
 
@@ -48,7 +50,7 @@ def draw(folder: Path, runs: list[Run], arms: list[Arm], names: dict[Arm, str]) 
                     row, seconds, 0.7, left, color=colour, hatch=hatch, edgecolor="#555555", linewidth=0.3
                 )
                 left += seconds
-            axes.text(left, row, f" {left:.3g}", va="center", fontsize=8.5)
+            axes.text(left, row, f" {number(left)}", va="center", fontsize=8.5)
         axes.set_yticks(range(len(of_shape)), [names[arm] for arm in of_shape])
         axes.set_ylim(len(of_shape) - 0.4, -0.6)
         axes.set_title(shape, loc="left", fontsize=10, fontweight="bold")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,26 @@ from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 
-from experiments.intervals import remark
+from experiments.intervals import remark, shown
 from report.comparison import Ratio
 from report.pictures.style import WIDTH, Picture, StageStyle, plain, save, stage_style
+from report.words import interval_words
 
 METRICS = ("TTFT", "TPOT", "control plane of a turn", "control plane of a token", "CPU time a 1,000 tokens")
 ROOM = 0.2  # of an axis, between two ticks
 CAPTION = (
-    "The median of the ratios pair by pair, and its 95% interval. Left of the line at 1 is less, right of it more. "
-    "Filled: a difference. Hollow: no difference seen, the interval holds 1. Crossed: unstable, the interval is wider "
-    "than the effect{single}. The scales are logarithmic and each panel's own."
+    "Each mark is the median of the ratios pair by pair, with its {interval}. Left of the line at 1 is less, right of "
+    "it more. Filled: a difference. Hollow: no difference seen, the interval holds 1. Crossed: unstable, the interval "
+    "is wider than the effect{single}. The scales are logarithmic and each panel's own."
 )
+
+
+def caption(ratios: Sequence[dict[str, Any]]) -> str:
+    """`ratios`: as `pairwise_ratio` gives them."""
+    counts = {len(ratio["pairs"]) for ratio in ratios}
+    several = counts - {1}
+    single = "; a pair alone has no interval" if 1 in counts else ""
+    return CAPTION.format(interval=interval_words(several) if several else "interval", single=single)
 
 
 def draw(
@@ -47,8 +56,21 @@ def draw(
     grid[0, 0].set_yticks(range(len(rows)), rows)
     grid[0, 0].set_ylim(len(rows) - 0.4, -0.6)
     add_legend(figure)
-    single = "; a pair alone has no interval" if any(len(one.ratio["pairs"]) == 1 for one in ratios) else ""
-    return save(figure, folder, name, what, CAPTION.format(single=single), source, runs)
+    return save(figure, folder, name, what, caption([one.ratio for one in ratios]), source, runs)
+
+
+def rows(axes: Axes, found: Sequence[tuple[str, dict[str, Any], StageStyle]], beside: bool = True) -> None:
+    """(name, ratio, look), one below the other. `beside`: with the figures in words to the right."""
+    for row, (_, ratio, style) in enumerate(found):
+        mark(axes, row, ratio, style)
+        if beside:
+            axes.annotate(
+                shown(ratio), (1.01, row), xycoords=("axes fraction", "data"), fontsize=8.5, va="center",
+                annotation_clip=False,
+            )  # fmt: skip
+    axes.set_yticks(range(len(found)), [name or "ratio" for name, _, _ in found])
+    axes.set_ylim(len(found) - 0.4, -0.6)
+    finish(axes)
 
 
 def mark(axes: Axes, row: int, ratio: dict[str, Any], style: StageStyle) -> None:
@@ -82,13 +104,20 @@ def ticks_between(low: float, high: float) -> list[float]:
     steps = sorted([round(base * 10.0**power, 6) for power in range(-4, 6) for base in (1, 2, 5)] + [0.8, 1.25, 1.5, 3])
     room = ROOM * np.log(high / low)
     ticks = [1.0]
-    below = [tick for tick in steps if low <= tick < 1 and -np.log(tick) > room]
-    above = [tick for tick in steps if 1 < tick <= high and np.log(tick) > room]
+    below = [tick for tick in steps if low <= tick < 1]
+    above = [tick for tick in steps if 1 < tick <= high]
+    below = _apart(below, room) or _apart(below, room / 2)  # a tick on either side is worth some crowding
+    above = _apart(above, room) or _apart(above, room / 2)
     for side in (below, above[::-1]):
         ticks += side[:1]
         between = [tick for tick in side[1:] if all(abs(np.log(tick / other)) > room for other in ticks)]
         ticks += between[len(between) // 2 : len(between) // 2 + 1]
     return sorted(ticks)
+
+
+def _apart(ticks: list[float], room: float) -> list[float]:
+    """Those that do not stand too near 1."""
+    return [tick for tick in ticks if abs(np.log(tick)) > room]
 
 
 def add_legend(figure: Figure) -> None:

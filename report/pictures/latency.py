@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 from experiments.compare.records import RUNS, Arm, Run
-from report.pictures.style import WIDTH, Picture, plain, save, slug, stage_style
+from report.comparison import number
+from report.pictures.style import WIDTH, Picture, log_ticks, plain, save, slug, stage_style
 
 COLUMNS = {"TTFT": "ttft_us", "TPOT": "tpot_us", "ITL": "itl_us", "gap between chunks": "gap_us"}
 LOG_FROM = 30  # times between the ends of a panel
@@ -17,10 +19,10 @@ LEAST_MS = 0.001  # samples are whole microseconds
 MOST_POINTS = 400  # of a line
 CAPTION = (
     "Latencies with {kind} constants, all runs together: the height of a line at a time is the share of samples that "
-    "took at most that long. A line further left is faster; a flat end is a slow tail. Panels hold what lies between "
-    "0.2 and 99.8% of the samples; each has an axis of its own, some of them logarithmic. Where tokens come in "
-    "bursts, a token that comes with the one before it took no time, and the gap between chunks is what a reader "
-    "waits. Where every chunk brings one token, ITL is that gap, and is not drawn again."
+    "took at most that long. A line further left is shorter; a flat end is a slow tail. Panels hold what lies between "
+    "0.2 and 99.8% of the samples; each has an axis of its own, some of them logarithmic. Where a chunk brings several "
+    "tokens, ITL divides the gap before it among them, and the gap between chunks is what a reader waits. Where every "
+    "chunk brings one token, ITL is that gap, and is not drawn again."
 )
 
 
@@ -73,7 +75,9 @@ def _panel(axes: Axes, runs: list[Run], arms: list[Arm], names: dict[Arm, str], 
     if high > LOG_FROM * low:
         axes.set_xscale("log")
         axes.set_xlim(low / 1.15, high * 1.15)
-        axes.xaxis.set_major_formatter("{x:g}")
+        ticks = log_ticks(*axes.get_xlim())
+        axes.set_xticks(ticks, [number(tick) for tick in ticks])
+        axes.xaxis.set_minor_formatter(NullFormatter())
     elif high > low:
         axes.set_xlim(max(0.0, low - 0.05 * (high - low)), high + 0.05 * (high - low))
         axes.xaxis.set_major_locator(plt.MaxNLocator(4))

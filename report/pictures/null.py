@@ -7,21 +7,23 @@ from typing import Any
 
 from matplotlib import pyplot as plt
 
+from report.cautions import null_constants, null_judged
 from report.pictures.forest import finish
 from report.pictures.style import WIDTH, Picture, save
+from report.words import interval_words
 
 ROW_IN = 0.055
 CAPTION = (
-    "Every figure of every arm against itself: each line is the 95% interval of a ratio of two copies of one arm, its "
-    "dot the median; lines of one figure stand together, sorted. A grey interval holds 1, as 85 to 99% of them "
-    "should; an orange one does not: a difference where there is none. How wide they are is how small a difference "
-    "this machine can show."
+    "Every stage with {constants} constants against itself: each line is the {interval} of a ratio of two "
+    "copies of one arm, its dot the median; lines of one figure stand together, sorted. A grey interval holds 1, as 85 "
+    "to 99% of them should; an orange, thicker one does not: a difference where there is none. How wide they are is "
+    "how small a difference this machine can show."
 )
 
 
 def draw(folder: Path, result: dict[str, Any], source: str) -> Picture:
     """`result`: of `bench null`."""
-    intervals = result["intervals"]
+    intervals = null_judged(result)
     metrics = list(dict.fromkeys(one["metric"] for one in intervals))
     rows = len(intervals) + 3 * len(metrics)
     figure, axes = plt.subplots(figsize=(WIDTH, rows * ROW_IN + 1), layout="constrained")
@@ -40,4 +42,7 @@ def draw(folder: Path, result: dict[str, Any], source: str) -> Picture:
     axes.set_ylim(y - 2, -2)
     axes.set_xlabel("ratio of an arm to itself", fontsize=9)
     finish(axes)
-    return save(figure, folder, "bench-null", "Arms that are alike", CAPTION, source, 0)
+    caption = CAPTION.format(
+        constants=null_constants(result), interval=interval_words({len(one["pairs"]) for one in intervals})
+    )
+    return save(figure, folder, "bench-null", "Arms that are alike", caption, source, 0)

@@ -12,12 +12,13 @@ from matplotlib.ticker import NullFormatter
 from experiments.compare.records import Arm
 from report.comparison import Value
 from report.pictures.style import WIDTH, Picture, log_ticks, plain, save, stage_style
+from report.words import interval_words, micro
 
 METRICS = ("control plane of a turn", "control plane of a token", "CPU time a 1,000 tokens", "TPOT")
 CAPTION = (
-    "Cost against the number of ranks of a replica (T) and of replicas (D): medians, the bars are their 95% "
-    "intervals. Lines join the points with equal D. Filled: level constants; hollow: era. The scales are logarithmic; "
-    "what has one T and D is set side by side so that it can be told apart. Lower is cheaper."
+    "Cost against the number of ranks of a replica (T) and of replicas (D): medians, each with its {interval} as a "
+    "bar. Lines join the points with equal D. Filled: level constants; hollow: era. The scales are logarithmic; what "
+    "has one T and D is set side by side so that it can be told apart. Lower is cheaper."
 )
 
 
@@ -36,12 +37,14 @@ def draw(folder: Path, values: list[Value], names: dict[Arm, str], source: str, 
     for axes, (metric, found) in zip(grid.flat, drawn.items(), strict=False):
         lines |= _panel(axes, found, names, places)
         axes.set_title(metric, loc="left", fontsize=10, fontweight="bold")
-        axes.set_ylabel(found[0].metric.unit.replace("us", "µs"), fontsize=9)
+        axes.set_ylabel(micro(found[0].metric.unit), fontsize=9)
     for axes in list(grid.flat)[len(drawn) :]:
         axes.axis("off")
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=6, frameon=False, fontsize=9,
                   handlelength=3)  # fmt: skip
-    return save(figure, folder, "cost-by-size", "Cost against TP and DP", CAPTION, source, runs)
+    interval = interval_words({len(value.samples) for found in drawn.values() for value in found})
+    caption = CAPTION.format(interval=interval)
+    return save(figure, folder, "cost-by-size", "Cost against TP and DP", caption, source, runs)
 
 
 def place_of(shapes: list[tuple[int, int]]) -> dict[tuple[int, int], float]:

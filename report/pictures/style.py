@@ -3,19 +3,19 @@ more than colour (line, marker, hatch), so that they can be told apart in grey."
 
 from __future__ import annotations
 
+import html
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
-matplotlib.use("agg")
-from matplotlib import pyplot as plt  # noqa: E402, the backend must be chosen first
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
-from matplotlib.patches import Patch  # noqa: E402
-
-from common.tracing import DISTRIBUTE  # noqa: E402
+from common.tracing import DISTRIBUTE
 
 matplotlib.rcParams["figure.constrained_layout.h_pad"] = 0.09  # inches
 FOLDER = "pictures"
@@ -42,19 +42,19 @@ PARTS = {
     "recv_requests": ("#56b4e9", "----"),
     "distribute": ("#e69f00", ""),
     "wait_for_router": ("#fff7e6", "\\\\"),
-    "wait_for_forward": ("#f4f4f4", "////"),
+    "wait_for_forward": ("#cfe3f5", "////"),
     "wait_for_plan": ("#f4f4f4", "----"),
-    "process_input_requests": ("#f0e442", ""),
+    "process_input_requests": ("#f0e442", "...."),
     "get_next_batch_to_run": ("#8c6bb1", "////"),
-    "prepare": ("#b5b5b5", "\\\\\\\\"),
+    "prepare": ("#b5b5b5", "++++"),
     "forward": ("#dcdcdc", ""),
     "sample": ("#b5b5b5", "xxxx"),
     "process_batch_result": ("#cc79a7", "\\\\\\\\"),
     "send_output": ("#1f4e79", ""),
     "tokenize": ("#a6761d", "||||"),
-    "detokenize": ("#66a61e", "////"),
+    "detokenize": ("#66a61e", "oo"),
     "pacing_sleep": ("#f4f4f4", "||||"),
-    "other": ("#000000", ""),
+    "other": ("#808080", ""),
 }
 
 
@@ -108,25 +108,37 @@ def save(figure: Figure, folder: Path, name: str, title: str, caption: str, sour
     width = round(figure.get_figwidth() * 96)
     plt.close(figure)
     text = (folder / FOLDER / f"{name}.svg").read_text(encoding="utf-8")
-    return Picture(name, title, caption, source, runs, inline(text, name), width)
+    return Picture(name, title, caption, source, runs, inline(text, name, title), width)
 
 
-def inline(svg: str, name: str) -> str:
-    """An SVG file's element, to stand in a page: no prolog, no metadata, and ids that no other picture has."""
+def inline(svg: str, name: str, title: str) -> str:
+    """An SVG file's element, to stand in a page: no prolog, no metadata, ids that no other picture has, and its title
+    for those who do not see it."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    return f'<svg role="img" aria-label="{html.escape(title)}"' + svg.removeprefix("<svg")
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers between the two, about four of them."""
+    """Round numbers between the two, about four of them and never fewer than two. `low` is above 0 and below `high`."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
-        ticks = [step * 10.0**power for power in range(-9, 10) for step in steps if low <= step * 10.0**power <= high]
+        ticks = [tick for power in powers for step in steps if low <= (tick := float(f"{step}e{power}")) <= high]
         if len(ticks) >= 3:
-            break
-    return ticks[:: 1 + len(ticks) // 7]
+            return ticks[:: 1 + len(ticks) // 7]
+    # So short a stretch that a logarithmic scale is nearly even: multiples of the largest step with three of them.
+    power = math.floor(math.log10(high - low)) + 1
+    while True:
+        for digit in (5, 2, 1):
+            step = float(f"{digit}e{power}")
+            ticks = [step * count for count in range(math.ceil(low / step), math.floor(high / step) + 1)]
+            ticks = [tick for tick in ticks if low <= tick <= high]
+            if len(ticks) >= 3:
+                return ticks
+        power -= 1
 
 
 def slug(text: str) -> str:

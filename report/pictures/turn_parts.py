@@ -9,17 +9,20 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
+from experiments.compare.measure import IDLE
 from experiments.compare.metrics import leaders, turn_count
 from experiments.compare.records import RUNS, Arm, Run, Turns
+from report.comparison import number
 from report.pictures.style import PARTS, WIDTH, Picture, group_of, part_patches, plain, save, slug
 
 CAPTION = (
-    "Where the wall time of a working turn goes at {shape}, the mean of all turns of all runs: left per turn, "
-    "right per output token. Each panel has an axis of its own. rank 0 is the rank that leads a replica. A router "
-    "(where rpyc has one of its own) runs beside it, so its bar is not to be added to rank 0's: most of it is the "
-    "time that its calls last (distribute). wait_for_router is rank 0's time between two calls; pacing_sleep is where "
-    "a version's sleeps stand. Waiting for work (idle) is left out. Of several replicas the turns are averaged, and "
-    "per token added up."
+    "Where the wall time of a working turn goes at {shape}: left per turn, right per output token. Means of all turns "
+    "of all runs, since medians of parts would not add up; so a bar is longer than the median turn in the table of "
+    "times, which a prefill or a turn that took long does not move. Each panel has an axis of its own. rank 0 is the "
+    "rank that leads a replica. A router (where rpyc has one of its own) runs beside it, so its bar is not to be added "
+    "to rank 0's: most of it is the time that its calls last (distribute). wait_for_router is rank 0's time between "
+    "two calls; pacing_sleep is where a version's sleeps stand. Waiting for work (idle) is left out. Of several "
+    "replicas the turns are averaged, and per token added up."
 )
 
 
@@ -38,7 +41,7 @@ def draw(folder: Path, runs: list[Run], arms: list[Arm], names: dict[Arm, str], 
     seen: set[str] = set()
     for row, kind in zip(grid, kinds, strict=True):
         for column, (axes, unit) in enumerate(zip(row, ("turn", "output token"), strict=True)):
-            seen |= _stack(axes, {name: both[column] for name, both in bars[kind].items()})
+            seen |= stack(axes, {name: both[column] for name, both in bars[kind].items()})
             axes.set_title(f"{kind} constants, per {unit}", loc="left", fontsize=10, fontweight="bold")
             axes.set_xlabel(f"µs per {unit}", fontsize=8.5)
             if column:
@@ -72,7 +75,7 @@ def parts_of(threads: list[Turns]) -> dict[str, float]:
     total: dict[str, float] = defaultdict(float)
     for turns in threads:
         for part, (wall, _) in turns.parts.items():
-            if part != "idle":
+            if part != IDLE:
                 total[group_of(part)] += wall
     return dict(total)
 
@@ -84,7 +87,8 @@ def _means(runs: list[tuple[Run, dict[str, float]]]) -> tuple[dict, dict]:
     return per_turn, per_token
 
 
-def _stack(axes: Axes, bars: dict[str, dict[str, float]]) -> set[str]:
+def stack(axes: Axes, bars: dict[str, dict[str, float]]) -> set[str]:
+    """Bar -> part -> us, one bar below the other; returns the parts that are there."""
     widest = max((sum(parts.values()) for parts in bars.values()), default=1)
     for row, parts in enumerate(bars.values()):
         left = 0.0
@@ -92,14 +96,10 @@ def _stack(axes: Axes, bars: dict[str, dict[str, float]]) -> set[str]:
             if width := parts.get(part, 0):
                 axes.barh(row, width, 0.62, left, color=colour, hatch=hatch, edgecolor="#555555", linewidth=0.3)
                 left += width
-        axes.text(left + widest * 0.012, row, _number(left), va="center", fontsize=8.5)
+        axes.text(left + widest * 0.012, row, number(left), va="center", fontsize=8.5)
     axes.set_yticks(range(len(bars)), list(bars))
     axes.set_ylim(len(bars) - 0.45, -0.55)
     axes.set_xlim(0, widest * 1.16)
     plain(axes)
     axes.tick_params(axis="y", length=0)
     return {part for parts in bars.values() for part, width in parts.items() if width}
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
+from experiments.compare.measure import IDLE
 from experiments.compare.records import RUNS, Arm, Run, Strip
 from report.pictures.style import PARTS, WIDTH, Picture, group_of, part_patches, plain, save, slug
 
@@ -37,9 +38,9 @@ def draw(folder: Path, runs: list[Run], arms: list[Arm], names: dict[Arm, str], 
     for axes, run, length in zip(grid[:, 0], chosen, spans, strict=True):
         longest = max(spans) if shared else length
         name, unit = ("ms", 1000) if longest >= MS_FROM else ("µs", 1)
-        seen |= _strip(axes, run.strip, unit)
+        seen |= draw_strip(axes, run.strip, unit)
         axes.set_xlim(0, longest * 1.005 / unit)
-        axes.set_title(f"{names[run.arm]}: a turn of {_shown(length)}", loc="left", fontsize=10, fontweight="bold")
+        axes.set_title(f"{names[run.arm]}: a turn of {shown_time(length)}", loc="left", fontsize=10, fontweight="bold")
         axes.set_xlabel(f"{name} since the turn began", fontsize=8.5)
     figure.legend(handles=part_patches(seen), loc="outside lower center", ncols=5, frameon=False, fontsize=8.5)
     caption = CAPTION.format(where=where, axes="the same for all stages" if shared else "each stage's own")
@@ -62,14 +63,17 @@ def stretches(thread: Strip) -> list[tuple[str, float, float]]:
     joined: list[tuple[str, float, float]] = []
     for name, begin, end in thread.parts:
         part = group_of(name)
+        if end == begin:
+            continue
         if joined and joined[-1][0] == part and joined[-1][2] == begin:
             joined[-1] = (part, joined[-1][1], end)
-        elif part != "idle":
+        elif part != IDLE:
             joined.append((part, begin, end))
     return joined
 
 
-def _strip(axes: Axes, strip: list[Strip], unit: float) -> set[str]:
+def draw_strip(axes: Axes, strip: list[Strip], unit: float) -> set[str]:
+    """A row for each thread; `unit`: us in one of the axis. Returns the parts that are there."""
     seen = set()
     labels = []
     for row, thread in enumerate(strip):
@@ -89,5 +93,5 @@ def _strip(axes: Axes, strip: list[Strip], unit: float) -> set[str]:
     return seen
 
 
-def _shown(microseconds: float) -> str:
+def shown_time(microseconds: float) -> str:
     return f"{microseconds / 1000:.1f} ms" if microseconds >= MS_FROM else f"{microseconds:,.0f} µs"

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.compare.records import Arm, Plan, Process, Run, Strip, Thread, Turns, Workload, append_run, write_plan
+from experiments.compare.records import (
+    Arm,
+    Distribute,
+    Plan,
+    Process,
+    Run,
+    Strip,
+    Thread,
+    Turns,
+    Workload,
+    append_run,
+    write_plan,
+)
 
 ENVIRONMENT = {
     "command": "python -m evolution compare --out <here> & there",
@@ -36,15 +48,15 @@ def run(of: Arm, repeat: int, scale: float = 1.0, **changed: object) -> Run:
     turn = {"other": 10 * scale, "transport": 300 * scale, "forward": 600.0, "send_output": 90 * scale}
     parts = {name: (wall * 100, wall * 50) for name, wall in turn.items()}
     control = 400 * scale
-    medians = {"turn": control + 600, "forward": 600, "control": control, "distribute": 300 * scale, "execute": 100.0}
+    medians = {"turn": control + 600, "forward": 600, "control": control}
     ranks = [
         Turns(f"evo-{of.stage} TP{rank}", "loop", 0, rank, 100, 3, parts, {}, medians, {"collectives": 200})
         for rank in range(of.tp_size)
     ]
-    processes = [Process("main", "tokenizer, Engine", 10, 0, 50_000, [Thread("python", 50_000, 9, 1)], {"unix": 5})]
+    processes = [Process("main", "tokenizer, Engine", 10, 0, 50_000, [Thread(10, "python", 50_000, 9, 1)], {"unix": 5})]
     processes += [
         Process(ranks[rank].process, f"scheduler, rank {rank}", 11 + rank, 10, round(80_000 * scale),
-                [Thread("gloo_tcp_loop", 1, 2, 3)], {"tcp": 2})
+                [Thread(11 + rank, "gloo_tcp_loop", 1, 2, 3)], {"tcp": 2})
         for rank in range(of.tp_size)
     ]  # fmt: skip
     strip = [Strip(one.process, "loop", [("transport", 0.0, 300.0), ("forward", 300.0, 900.0)]) for one in ranks]
@@ -54,6 +66,7 @@ def run(of: Arm, repeat: int, scale: float = 1.0, **changed: object) -> Run:
         "load_average": (0.1, 0.2, 0.3), "startup_s": 1.0, "duration_s": 0.5 * scale, "output_tokens": 1600,
         "tokens": "same", "ttft_us": latencies, "tpot_us": latencies, "e2e_us": latencies, "itl_us": latencies,
         "gap_us": latencies, "stats": {}, "processes": processes, "turns": ranks, "strip": strip,
+        "distribute": [Distribute(0, 20 * scale, 50.0, 260 * scale, 20 * scale)] if of.tp_size > 1 else [],
     }  # fmt: skip
     return Run(**(fields | changed))
 

@@ -104,7 +104,8 @@ def test_arms_are_laid_beside_those_that_differ_in_one_thing() -> None:
     both = msgspec.structs.replace(RPYC, scheduling="replicated")
     assert stage_pairs(a_plan(PEER, RPYC, both)) == [(both, PEER)]
     assert heading(a_plan(PEER, RPYC, both), RPYC) == "rpyc\nrank0"
-    assert heading(plan, PEER) == "peer\nlevel"
+    assert heading(plan, PEER) == "peer\nlevel\nreplicated"
+    assert heading(a_plan(PEER, wider), PEER) == "peer"
 
 
 def test_what_travels_is_counted_from_where_the_slowest_rank_is_ready() -> None:

@@ -8,7 +8,16 @@ import pytest
 from matplotlib import pyplot as plt
 
 from experiments.intervals import pairwise_ratio
-from experiments.notebooks.shared import bench_result, comparison, in_words, ratio_rows, table
+from experiments.notebooks.shared import (
+    bench_result,
+    comparison,
+    difference_in_words,
+    in_words,
+    log_scale,
+    ratio_rows,
+    table,
+)
+from report.pictures.style import OTHER_STAGE
 
 
 @pytest.mark.parametrize(
@@ -18,7 +27,7 @@ from experiments.notebooks.shared import bench_result, comparison, in_words, rat
         ((0.5, 0.5, 0.5, 0.5, 0.5, 0.5), "0.50 [0.50, 0.50]: less"),
         ((0.9, 0.9, 1.0, 1.3, 1.3, 1.0), "1.00 [0.90, 1.30]: no difference seen"),
         ((1.01, 1.01, 1.1, 1.6, 1.6, 1.1), "1.10 [1.01, 1.60]: unstable: the interval is wider than the effect"),
-        ((2.0, 2.1, 1.9), "2.00 [1.90, 2.10: range of 3]: more"),
+        ((2.0, 2.1, 1.9), "2.00 [1.90, 2.10: range of 3]: more, but 3 are too few for 95%"),
     ],
 )
 def test_a_ratio_in_words(above: tuple[float, ...], words: str) -> None:
@@ -27,8 +36,36 @@ def test_a_ratio_in_words(above: tuple[float, ...], words: str) -> None:
 
 def test_two_pairs_conclude_nothing() -> None:
     assert in_words(pairwise_ratio([2.0, 2.0], [1.0, 1.0])) == (
-        "2.00 (from 2 only: no interval, so nothing may be concluded)"
+        "2 (from 2 only: no interval, so nothing may be concluded)"
     )
+    assert difference_in_words([1.5, 2.5], "ms") == "2 ms (from 2 only: no interval, so nothing may be concluded)"
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        ((1.0, 2.0, 3.0, 2.0, 2.0, 2.0), "2 ms [1, 3]: more"),
+        ((-1.0, -2.0, -3.0, -2.0, -2.0, -2.0), "-2 ms [-3, -1]: less"),
+        ((-1.0, 2.0, 3.0, 2.0, 2.0, 2.0), "2 ms [-1, 3]: no difference seen"),
+        ((1.0, 2.0, 3.0), "2 ms [1, 3: range of 3]: more, but 3 are too few for 95%"),
+    ],
+)
+def test_a_difference_in_words(samples: tuple[float, ...], words: str) -> None:
+    assert difference_in_words(samples, "ms") == words
+
+
+def test_a_status_of_1_is_a_comparison_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "false")  # a program that ends with it
+    with pytest.raises(RuntimeError, match="status 1"):
+        comparison(True, "", [])
+
+
+def test_a_logarithmic_scale_has_plain_numbers() -> None:
+    figure, axes = plt.subplots()
+    axes.plot([1, 2], [1.6, 1.9])
+    log_scale(axes)
+    assert len([tick for tick in axes.get_yticklabels() if tick.get_text().startswith("1.")]) >= 2
+    plt.close(figure)
 
 
 def test_a_table_in_markdown() -> None:
@@ -39,7 +76,7 @@ def test_a_table_in_markdown() -> None:
 def test_an_axis_of_ratios_has_ticks_on_both_sides_of_one() -> None:
     for above in ((0.95, 1.0, 1.15), (0.4, 3.0, 40.0)):
         figure, axes = plt.subplots()
-        ratio_rows(axes, [("x", pairwise_ratio(above, [1.0] * 3), "black")], "over")
+        ratio_rows(axes, [("x", pairwise_ratio(above, [1.0] * 3), OTHER_STAGE)], "over")
         labels = [tick.get_text() for tick in axes.get_xticklabels()]
         assert "1" in labels[1:-1]
         plt.close(figure)
