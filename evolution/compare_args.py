@@ -8,6 +8,7 @@ from common.args import EngineArgs
 
 # Workloads that fill a decode batch and end within seconds: requests, prompt, output, rounds.
 DEFAULT_WORKLOAD = {"sim": (16, 128, 256, 12), "cpu": (16, 128, 32, 1), "cuda": (16, 128, 256, 12)}
+DEFAULT_REPEATS = 9
 # Settings that every arm shares.
 SETTINGS = (
     "device", "model_path", "sim_profile", "sim_launch_us", "dtype", "random_seed", "load_balance_method", "idle",
@@ -36,6 +37,8 @@ def add_compare_args(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--output-len", type=int, help="tokens that each generates")
     work.add_argument("--rounds", type=int, help="rounds in an engine's life")
     work.add_argument("--request-rate", type=float, help="requests/s, Poisson; default: a round's all at once")
-    parser.add_argument("--repeats", type=int, default=9, help="runs of every arm (default: 9)")
+    parser.add_argument("--repeats", type=int, help=f"runs of every arm (default: {DEFAULT_REPEATS})")
     parser.add_argument("--out", metavar="DIR", required=True, help="the folder for plan, runs, tables")
-    parser.add_argument("--resume", action="store_true", help="go on where an interrupted comparison in DIR stopped")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the comparison in DIR; takes no other options but --repeats"
+    )

@@ -16,12 +16,14 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from evolution.compare_args import DEFAULT_WORKLOAD, SETTINGS
+from common.args import EngineArgs
+from evolution.compare_args import DEFAULT_REPEATS, DEFAULT_WORKLOAD, SETTINGS, add_compare_args
 from evolution.engine import EngineError
 from evolution.environment import environment
 from evolution.stages import STAGES
@@ -49,19 +51,24 @@ SAME_ENVIRONMENT = ("git_commit", "git_changes", "cpu_model", "cpu_count", "affi
 
 def compare_command(options: argparse.Namespace) -> int:
     folder = Path(options.out)
-    plan = make_plan(options)
-    runs = prepare_folder(folder, plan, options.resume)
+    if options.resume:
+        plan = resumed_plan(folder, options)
+        runs = read_runs(folder)
+    else:
+        plan, runs = make_plan(options), []
+        begin_folder(folder, plan)
     console = Console()
     todo = remaining(plan, runs)
     if todo:
         console.print(expectation(plan, todo), soft_wrap=True)
+    go_on = f"`python -m evolution compare --out {folder} --resume` goes on"
     try:
         run_all(folder, plan, todo, console)
     except EngineError as error:
-        print(f"python -m evolution compare: {error}; what was measured is kept, --resume goes on", file=sys.stderr)
+        print(f"python -m evolution compare: {error}; what was measured is kept, {go_on}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, SystemExit):
-        print(f"python -m evolution compare: {len(read_runs(folder))} runs are kept, --resume goes on", file=sys.stderr)
+        print(f"python -m evolution compare: {len(read_runs(folder))} runs are kept, {go_on}", file=sys.stderr)
         raise
     runs = read_runs(folder)
     print_comparison(console, plan, runs)
@@ -87,8 +94,7 @@ def make_plan(options: argparse.Namespace) -> Plan:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(workload, name)}")
     if workload.request_rate is not None and not 0 < workload.request_rate < float("inf"):
         raise ValueError(f"--request-rate must be a finite number above 0, not {workload.request_rate}")
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
+    repeats = at_least_one("repeats", DEFAULT_REPEATS if options.repeats is None else options.repeats)
     combinations = itertools.product(
         _numbers("tp-size", options.tp_size),
         _numbers("dp-size", options.dp_size),
@@ -102,30 +108,49 @@ def make_plan(options: argparse.Namespace) -> Plan:
         args, config = arm_args(arm, settings)
         make_rounds(workload, args, config)
         arms.append(msgspec.structs.replace(arm, scheduling=args.scheduling))
-    return Plan(list(dict.fromkeys(arms)), options.repeats, workload, settings, environment(args))
+    return Plan(list(dict.fromkeys(arms)), repeats, workload, settings, environment(args))
 
 
-def prepare_folder(folder: Path, plan: Plan, resume: bool) -> list[Run]:
-    """The runs that are there already. ValueError if they are of another comparison, or nothing can be written."""
-    if not resume:
-        if read_runs(folder):
-            raise ValueError(f"--out {folder} holds runs already: --resume goes on with them, or choose another folder")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_plan(folder, plan)
-        except OSError as error:
-            raise ValueError(f"--out {folder}: {error.strerror}") from None
-        return []
-    before = read_plan(folder)
-    for what in ("arms", "workload", "settings"):
-        if getattr(before, what) != getattr(plan, what):
-            raise ValueError(f"--resume: {folder} was begun with other {what}; give the same options, or another --out")
-    for what in SAME_ENVIRONMENT:
-        if before.environment.get(what) != plan.environment.get(what):
-            raise ValueError(f"--resume: {folder} was begun with another {what}: runs of both cannot be compared")
+def begin_folder(folder: Path, plan: Plan) -> None:
+    """ValueError if there are runs already, or nothing can be written."""
+    if read_runs(folder):
+        raise ValueError(f"--out {folder} holds runs already: --resume goes on with them, or choose another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_plan(folder, plan)
+    except OSError as error:
+        raise ValueError(f"--out {folder}: {error.strerror}") from None
+
+
+def resumed_plan(folder: Path, options: argparse.Namespace) -> Plan:
+    """The plan in the folder, with other repeats where they are given. ValueError for other options, or where this is
+    not the machine and the code that it was begun with."""
+    defaults = argparse.ArgumentParser()
+    add_compare_args(defaults)
+    for name, default in vars(defaults.parse_args(["--out", ""])).items():
+        if name not in ("out", "resume", "repeats") and getattr(options, name) != default:
+            raise ValueError(
+                f"--{name.replace('_', '-')} does not go with --resume: the plan in {folder} says what runs"
+            )
+    plan = read_plan(folder)
+    check_same(folder, plan.environment, environment(EngineArgs()))
+    if options.repeats is not None:
+        plan.repeats = at_least_one("repeats", options.repeats)
     drop_torn_line(folder)
-    write_plan(folder, msgspec.structs.replace(before, repeats=plan.repeats))
-    return read_runs(folder)
+    write_plan(folder, plan)
+    return plan
+
+
+def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    for what in SAME_ENVIRONMENT:
+        if before.get(what) != now.get(what):
+            raise ValueError(f"--resume: {folder} was begun with another {what}: runs of both cannot be compared")
+
+
+def at_least_one(option: str, value: int) -> int:
+    if value < 1:
+        raise ValueError(f"--{option} must be at least 1, not {value}")
+    return value
 
 
 def remaining(plan: Plan, runs: list[Run]) -> list[tuple[int, Arm]]:

@@ -23,7 +23,7 @@ def environment(args: EngineArgs) -> dict[str, Any]:
     return {
         "command": " ".join(["python -m evolution", *sys.argv[1:]]),
         "git_commit": _git("rev-parse", "HEAD"),
-        "git_changes": _git("status", "--porcelain"),
+        "git_changes": _git("status", "--porcelain", "--untracked-files=no"),
         "python": platform.python_version(),
         "versions": {name: metadata.version(name) for name in PACKAGES},
         "cpu_model": _cpu_model(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from rich.table import Table
 
 from experiments.compare.metrics import COUNTS, TIMES, Metric
 from experiments.compare.records import Arm, Plan, Run
-from experiments.intervals import median_interval, pairwise_ratio, remark, shown
+from experiments.intervals import ENOUGH, median_interval, pairwise_ratio, remark, shown
 
 REFERENCE = "peer"  # today's
 
@@ -125,10 +126,18 @@ def print_comparison(console: Console, plan: Plan, runs: list[Run]) -> None:
                 console.print(_ratio_table(f"{shape}: {title}", plan, here, runs))
     for shape in shapes:
         console.print(_table(f"{shape}: times, medians", plan, runs, shape, TIMES))
-    console.print("a ratio is the median of the pairs [interval, 95% from 6 pairs on, of fewer their range];")
-    console.print("= : no difference seen, the interval holds 1;")
-    console.print("~ : unstable, the interval is wider than the effect. Tokens: " + tokens_verdict(runs))
-    console.print(f"machine of the times: {plan.environment['cpu_model']}, {plan.environment['cpu_count']} cores")
+    for line in legend(plan, runs):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def legend(plan: Plan, runs: list[Run]) -> list[str]:
+    return [
+        f"ratio: the median of the pairs, in brackets its interval: 95% from {ENOUGH} pairs on, of fewer their range;",
+        "= no difference seen, the interval holds 1; ~ unstable, the interval is wider than the effect;",
+        "- no ratio: where the figure is 0, or there is none. What each figure is, the page of `report` tells.",
+        f"tokens: {tokens_verdict(runs)}",
+        f"machine of the times: {plan.environment['cpu_model']}, {plan.environment['cpu_count']} cores",
+    ]
 
 
 def tokens_verdict(runs: list[Run]) -> str:
@@ -164,15 +173,22 @@ def _table(title: str, plan: Plan, runs: list[Run], shape: str, metrics: list[Me
 
 
 def _ratio_table(title: str, plan: Plan, pairs: list[tuple[Arm, Arm]], runs: list[Run]) -> Table:
-    table = Table(title=title)
+    of_each = [sum(run.arm == above for run in runs) for above, _ in pairs]
+    few = f", ranges of {min(of_each)} pairs" if 1 < min(of_each) < ENOUGH else ""
+    table = Table(title=title + few)
     table.add_column("")
     for above, _ in pairs:
         table.add_column(heading(plan, above), justify="right")
     for metric in TIMES:
         found = [ratio(metric, *pair, runs) for pair in pairs]
         if any(found):
-            table.add_row(metric.name, *(f"{shown(one.ratio)} {one.mark}" if one else "-" for one in found))
+            table.add_row(metric.name, *(_ratio_cell(one) if one else "-" for one in found))
     return table
+
+
+def _ratio_cell(one: Ratio) -> str:
+    """How few pairs there are stands in the title."""
+    return re.sub(": range of .*]", "]", shown(one.ratio)) + f" {one.mark}"
 
 
 def number(value: float) -> str:

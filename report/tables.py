@@ -24,7 +24,8 @@ SAMPLES = 4
 def process_tree(result: RunResult) -> Tree:
     """Names and pids of the processes that really ran."""
     count = 1 + sum(len(process.walk()) for process in result.processes)
-    tree = Tree(f"[bold]{result.args.stage}[/bold]: {count} processes; main, pid {os.getpid()}")
+    planned = f"{result.args.scheduling} scheduling" if result.args.tp_size > 1 else "one rank"
+    tree = Tree(f"[bold]{result.args.stage}[/bold], {planned}: {count} processes; main, pid {os.getpid()}")
 
     def add(node: ReadyReport, parent: Tree) -> None:
         branch = parent.add(f"{node.name}, pid {node.pid}")
@@ -96,6 +97,12 @@ def notes(results: list[RunResult]) -> list[str]:
     """What the reader must know beside the figures."""
     lines = [_tokens_verdict(results)] if len(results) > 1 else []
     args = results[0].args
+    if args.tp_size > 1 and len({result.args.scheduling for result in results}) > 1:
+        lines.append(
+            "who plans differs too: "
+            + ", ".join(f"{result.args.stage} {result.args.scheduling}" for result in results)
+            + "; --scheduling replicated makes all alike."
+        )
     if args.device == "sim":
         lines.append(f"sim: forwards last as long as profile {args.sim_profile} predicts; tokens are hashes, no text.")
     ranks, cores = args.tp_size * args.dp_size, len(os.sched_getaffinity(0))

@@ -20,7 +20,8 @@ SMALL = ["--device", "sim", "--num-prompts", "4", "--input-len", "16", "--output
 
 
 def compare(folder: Path, *options: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "evolution", "compare", *SMALL, "--out", str(folder), *options]
+    small = [] if "--resume" in options else SMALL
+    command = [sys.executable, "-m", "evolution", "compare", *small, "--out", str(folder), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 
@@ -82,9 +83,9 @@ def test_more_repeats_go_on_with_the_same_folder(folder: Path) -> None:
     other = compare(folder, *options, "--repeats", "2")
     assert other.returncode == 2 and "--resume" in other.stderr
     assert len(other.stderr.splitlines()) == 1
-    refused = compare(folder, "--tp-size", "1", "--repeats", "2", "--resume")
-    assert refused.returncode == 2 and "other arms" in refused.stderr
-    again = compare(folder, *options, "--repeats", "2", "--resume")
+    refused = compare(folder, "--tp-size", "4", "--resume")
+    assert refused.returncode == 2 and "--tp-size does not go with --resume" in refused.stderr
+    again = compare(folder, "--resume")
     assert again.returncode == 0, again.stderr
     assert (folder / RUNS).read_bytes() == before
 
@@ -101,13 +102,13 @@ def test_an_interrupted_comparison_keeps_what_it_has(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)  # SIGINT is ignored below a shell's background job
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 143
-    assert "--resume goes on" in errors and "Traceback" not in errors
+    assert "--resume` goes on" in errors and "Traceback" not in errors
     kept = read_runs(folder)
     assert 1 <= len(kept) < 4
     assert not descendants()
     with (folder / RUNS).open("ab") as file:  # as a kill in the middle of writing leaves it
         file.write(b'{"arm":{"stage":"peer"')
-    result = compare(folder, *options, "--resume")
+    result = compare(folder, "--resume")
     assert result.returncode == 0, result.stderr
     runs = read_runs(folder)
     assert runs[: len(kept)] == kept
