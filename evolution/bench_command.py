@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 import tempfile
 from pathlib import Path
 
 import msgspec
 
 from common.args import EngineArgs
+from evolution.engine import EngineError
 from evolution.environment import environment
 from evolution.run import check_writable
 
@@ -32,7 +34,11 @@ def bench_command(name: str, arguments: list[str], parser_class: type[argparse.A
     if out:
         check_folder(Path(out))
     started = environment(EngineArgs())  # the load average is that before the measurement
-    result = module.run(options)
+    try:
+        result = module.run(options)
+    except EngineError as error:
+        print(f"python -m evolution bench {name}: {error}", file=sys.stderr)
+        return 1
     result["environment"] = started | result.get("environment", {}) | {"load_average": started["load_average"]}
     module.show(result)
     if out:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import signal
 import sys
 from typing import NoReturn
@@ -26,9 +27,13 @@ BENCHES = {
     "scheduling": "every rank planning for itself against rank 0 planning for all",
     "dispatch": "data parallelism: share of each replica and tail latency by policy and load",
 }
+EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
+EXIT_HUNG_UP = 129
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
+# What a disk may say in the middle: one line is enough.
+OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -80,13 +85,21 @@ def main(argv: list[str] | None = None) -> NoReturn:
     model.add_argument("name", choices=("smollm2",), help="SmolLM2-135M-Instruct, 92 MB")
 
     namespace = parser.parse_args(argv)
-    # SIGTERM ends a run as ctrl-C does: through the `finally` clauses, leaving nothing behind.
+    # These end a run as ctrl-C does: through the `finally` clauses, leaving nothing behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as below nohup
+        signal.signal(signal.SIGHUP, lambda *_: sys.exit(EXIT_HUNG_UP))
     try:
         status = _dispatch(namespace)
     except ValueError as error:
         print(f"python -m evolution {namespace.command}: error: {error}", file=sys.stderr)
         status = EXIT_BAD_INPUT
+    except OSError as error:
+        if error.errno not in OF_THE_DISK:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"python -m evolution {namespace.command}: {where}{error.strerror}", file=sys.stderr)
+        status = EXIT_FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         status = EXIT_INTERRUPTED

@@ -14,6 +14,7 @@ import argparse
 import itertools
 import random
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from experiments.compare.records import (
     Workload,
     append_run,
     drop_torn_line,
+    locked,
     read_plan,
     read_runs,
     write_plan,
@@ -45,30 +47,41 @@ from report.comparison import print_comparison
 # What an engine's life took on two cores of 2024, for the first estimate: to start and stop, then per process.
 START_S, PROCESS_S = 1.5, 0.7
 ROUND_S = {"sim": 0.4, "cpu": 12.0, "cuda": 2.0}
+MOST = 100_000  # of anything that is counted
+LEAST_RATE = 0.001  # requests/s
 # What must not have changed when a comparison goes on.
 SAME_ENVIRONMENT = ("git_commit", "git_changes", "cpu_model", "cpu_count", "affinity", "python", "versions")
 
 
 def compare_command(options: argparse.Namespace) -> int:
+    if not options.out:
+        raise ValueError("--out: give the name of a folder")
     folder = Path(options.out)
     if options.resume:
-        plan = resumed_plan(folder, options)
-        runs = read_runs(folder)
-    else:
-        plan, runs = make_plan(options), []
-        begin_folder(folder, plan)
+        with locked(folder):
+            return go_on(folder, resumed_plan(folder, options))
+    plan = make_plan(options)
+    begin_folder(folder)
+    with locked(folder):
+        check_empty(folder)
+        write_plan(folder, plan)
+        return go_on(folder, plan)
+
+
+def go_on(folder: Path, plan: Plan) -> int:
+    """Run what is left of the plan, and print what there is. 1: an engine failed, or outputs differ."""
     console = Console()
-    todo = remaining(plan, runs)
+    todo = remaining(plan, read_runs(folder))
     if todo:
         console.print(expectation(plan, todo), soft_wrap=True)
-    go_on = f"`python -m evolution compare --out {folder} --resume` goes on"
+    how = f"`python -m evolution compare --out {folder} --resume` goes on"
     try:
         run_all(folder, plan, todo, console)
     except EngineError as error:
-        print(f"python -m evolution compare: {error}; what was measured is kept, {go_on}", file=sys.stderr)
+        print(f"python -m evolution compare: {error}; what was measured is kept, {how}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, SystemExit):
-        print(f"python -m evolution compare: {len(read_runs(folder))} runs are kept, {go_on}", file=sys.stderr)
+        print(f"python -m evolution compare: {len(read_runs(folder))} runs are kept, {how}", file=sys.stderr)
         raise
     runs = read_runs(folder)
     print_comparison(console, plan, runs)
@@ -90,11 +103,16 @@ def make_plan(options: argparse.Namespace) -> Plan:
         request_rate=options.request_rate,
     )
     for name in ("num_prompts", "input_len", "output_len", "rounds"):
-        if getattr(workload, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(workload, name)}")
-    if workload.request_rate is not None and not 0 < workload.request_rate < float("inf"):
-        raise ValueError(f"--request-rate must be a finite number above 0, not {workload.request_rate}")
+        value = at_least_one(name.replace("_", "-"), getattr(workload, name))
+        if value > MOST:
+            raise ValueError(f"--{name.replace('_', '-')} must be at most {MOST}, not {value}")
+    if workload.request_rate is not None and not LEAST_RATE <= workload.request_rate < float("inf"):
+        raise ValueError(
+            f"--request-rate must be a finite number of at least {LEAST_RATE}, not {workload.request_rate}"
+        )
     repeats = at_least_one("repeats", DEFAULT_REPEATS if options.repeats is None else options.repeats)
+    if repeats > MOST:
+        raise ValueError(f"--repeats must be at most {MOST}, not {repeats}")
     combinations = itertools.product(
         _numbers("tp-size", options.tp_size),
         _numbers("dp-size", options.dp_size),
@@ -111,15 +129,18 @@ def make_plan(options: argparse.Namespace) -> Plan:
     return Plan(list(dict.fromkeys(arms)), repeats, workload, settings, environment(args))
 
 
-def begin_folder(folder: Path, plan: Plan) -> None:
-    """ValueError if there are runs already, or nothing can be written."""
-    if read_runs(folder):
-        raise ValueError(f"--out {folder} holds runs already: --resume goes on with them, or choose another folder")
+def begin_folder(folder: Path) -> None:
+    """ValueError if it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_plan(folder, plan)
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise ValueError(f"--out {folder}: {error.strerror}") from None
+
+
+def check_empty(folder: Path) -> None:
+    if read_runs(folder):
+        raise ValueError(f"--out {folder} holds runs already: --resume goes on with them, or choose another folder")
 
 
 def resumed_plan(folder: Path, options: argparse.Namespace) -> Plan:

@@ -21,6 +21,7 @@ BUILT_IN_PROMPTS = [
 
 DEFAULT_INPUT_LEN = 64
 DEFAULT_TOKENS = 32
+MOST_IDS = 10_000_000  # of all requests: a list of them takes 80 MB
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,10 @@ def _random_ids(options: argparse.Namespace, vocab_size: int) -> list[list[int]]
     for name, value in (("num-prompts", options.num_prompts), ("input-len", input_len)):
         if value < 1:
             raise ValueError(f"--{name} must be at least 1, not {value}")
+    if options.num_prompts * input_len > MOST_IDS:
+        raise ValueError(
+            f"--num-prompts {options.num_prompts} of --input-len {input_len}: at most {MOST_IDS:,} token ids"
+        )
     random = np.random.default_rng(abs(options.random_seed))
     return random.integers(0, vocab_size, (options.num_prompts, input_len)).tolist()
 

@@ -70,7 +70,8 @@ class ValueCalls:
         self.channel, self._connection = _connect(lambda: LinearStream.unix_connect(address), False, constants)
         self._remote = _remote_methods(self._connection)
         self._pending: set[asyncio.Future] = set()
-        self._loop.add_reader(self._connection.fileno(), self._serve)
+        self._descriptor = self._connection.fileno()  # rpyc forgets it when the other end is gone
+        self._loop.add_reader(self._descriptor, self._serve)
 
     @staticmethod
     def pack(messages: list[Any]) -> bytes:
@@ -91,7 +92,7 @@ class ValueCalls:
 
     def close(self) -> None:
         """Ends the rank's server."""
-        self._loop.remove_reader(self._connection.fileno())
+        self._loop.remove_reader(self._descriptor)
         self._connection.close()
 
     def _serve(self) -> None:
@@ -100,7 +101,7 @@ class ValueCalls:
             while self._connection.poll():  # poll_all would swallow the end of the connection
                 pass
         except EOFError:
-            self._loop.remove_reader(self._connection.fileno())
+            self._loop.remove_reader(self._descriptor)
             for future in list(self._pending):
                 if not future.done():
                     future.set_exception(PeerLost(f"rank {self._rank} closed its rpyc connection"))

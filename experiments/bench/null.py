@@ -20,12 +20,22 @@ from rich.console import Console
 from rich.table import Table
 
 from evolution.compare_args import DEFAULT_WORKLOAD
-from evolution.compare_command import begin_folder, check_same, expectation, remaining, run_all
+from evolution.compare_command import begin_folder, check_empty, check_same, expectation, remaining, run_all
 from evolution.environment import environment
 from evolution.stages import STAGES
 from experiments.compare.measure import arm_args
 from experiments.compare.metrics import COUNTS, TIMES
-from experiments.compare.records import Arm, Plan, Run, Workload, drop_torn_line, read_plan, read_runs
+from experiments.compare.records import (
+    Arm,
+    Plan,
+    Run,
+    Workload,
+    drop_torn_line,
+    locked,
+    read_plan,
+    read_runs,
+    write_plan,
+)
 from experiments.intervals import shown
 from report.comparison import ratio
 
@@ -60,15 +70,18 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     plan = make_plan(options.device, options.model_path, options.repeats, options.rounds)
     with tempfile.TemporaryDirectory(prefix="evo-null-") as temporary:
         folder = Path(options.runs or temporary)
-        if options.resume:
-            check_same(folder, read_plan(folder).environment, plan.environment)
-            drop_torn_line(folder)
-        else:
-            begin_folder(folder, plan)
-        todo = remaining(plan, read_runs(folder))
-        print(expectation(plan, todo))
-        run_all(folder, plan, todo, Console())
-        return judged(plan, read_runs(folder))
+        begin_folder(folder)
+        with locked(folder):
+            if options.resume:
+                check_same(folder, read_plan(folder).environment, plan.environment)
+                drop_torn_line(folder)
+            else:
+                check_empty(folder)
+            write_plan(folder, plan)
+            todo = remaining(plan, read_runs(folder))
+            print(expectation(plan, todo))
+            run_all(folder, plan, todo, Console())
+            return judged(plan, read_runs(folder))
 
 
 def make_plan(device: str, model_path: str | None, repeats: int, rounds: int | None) -> Plan:

@@ -59,6 +59,8 @@ def arm_args(arm: Arm, settings: dict[str, Any]) -> tuple[EngineArgs, ModelConfi
 
 def make_rounds(workload: Workload, args: EngineArgs, config: ModelConfig) -> list[list[GenerateRequest]]:
     """The requests of every round, the same for every arm and repeat. ValueError if the engine would refuse them."""
+    if workload.input_len >= args.context_length:
+        raise ValueError(f"--input-len {workload.input_len}: the context is {args.context_length} tokens")
     make_requests = RequestMaker(args, config, Tokenizer(args.model_path))
     sampling = {"temperature": 0, "max_new_tokens": workload.output_len, "ignore_eos": True}
     rounds = []

@@ -5,7 +5,10 @@ A run is one engine's life. It is written when it is over, so an interruption lo
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +146,23 @@ class Run(msgspec.Struct):
     strip: list[Strip]
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """For whoever writes a comparison there. ValueError of one line if somebody does, or nobody can."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ValueError(f"{folder}: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder}: another comparison is writing there") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def write_plan(folder: Path, plan: Plan) -> None:
     """A plan that is there already is replaced in one step."""
     new = folder / (PLAN + ".new")
@@ -188,4 +208,7 @@ def drop_torn_line(folder: Path) -> None:
     """Before going on: what was being written when the last comparison was killed."""
     path = folder / RUNS
     if path.exists():
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+        try:
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+        except OSError as error:
+            raise ValueError(f"{path}: {error.strerror}") from None
