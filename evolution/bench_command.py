@@ -56,10 +56,10 @@ def bench_command(name: str, arguments: list[str], parser_class: type[argparse.A
     return 0 if result["verdict"] in ("holds", None) else 1
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, option: str = "--out") -> None:
     """Before the measurement, not after it. ValueError of one line if no file can be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise ValueError(f"--out {folder}: {error.strerror}") from None
+        raise ValueError(f"{option} {folder}: {error.strerror}") from None

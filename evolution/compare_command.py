@@ -14,7 +14,6 @@ import argparse
 import itertools
 import random
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from common.args import EngineArgs
+from evolution.bench_command import check_folder
 from evolution.compare_args import DEFAULT_REPEATS, DEFAULT_WORKLOAD, SETTINGS, add_compare_args
 from evolution.engine import EngineError
 from evolution.environment import environment
@@ -61,7 +61,7 @@ def compare_command(options: argparse.Namespace) -> int:
         with locked(folder):
             return go_on(folder, resumed_plan(folder, options))
     plan = make_plan(options)
-    begin_folder(folder)
+    check_folder(folder)
     with locked(folder):
         check_empty(folder)
         write_plan(folder, plan)
@@ -127,15 +127,6 @@ def make_plan(options: argparse.Namespace) -> Plan:
         make_rounds(workload, args, config)
         arms.append(msgspec.structs.replace(arm, scheduling=args.scheduling))
     return Plan(list(dict.fromkeys(arms)), repeats, workload, settings, environment(args))
-
-
-def begin_folder(folder: Path) -> None:
-    """ValueError if it cannot be made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise ValueError(f"--out {folder}: {error.strerror}") from None
 
 
 def check_empty(folder: Path) -> None:

@@ -19,8 +19,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from evolution.bench_command import check_folder
 from evolution.compare_args import DEFAULT_WORKLOAD
-from evolution.compare_command import begin_folder, check_empty, check_same, expectation, remaining, run_all
+from evolution.compare_command import check_empty, check_same, expectation, remaining, run_all
 from evolution.environment import environment
 from evolution.stages import STAGES
 from experiments.compare.measure import arm_args
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     plan = make_plan(options.device, options.model_path, options.repeats, options.rounds)
     with tempfile.TemporaryDirectory(prefix="evo-null-") as temporary:
         folder = Path(options.runs or temporary)
-        begin_folder(folder)
+        check_folder(folder, "--runs")
         with locked(folder):
             if options.resume:
                 check_same(folder, read_plan(folder).environment, plan.environment)
