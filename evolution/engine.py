@@ -38,16 +38,13 @@ from common.tokenizer import Tokenizer
 from common.tracing import CallerTraces, NoTrace, Trace
 from evolution.checks import resolve_args
 from evolution.control import ControlCalls
+from evolution.pending import EngineError, PendingRequests
 from evolution.receiver import AnswerReceiver
 from evolution.requests import RequestMaker
 from evolution.stages import find_stage, make_endpoints
 from evolution.streams import Stream
 
 STOP_TIMEOUT = 10.0
-
-
-class EngineError(RuntimeError):
-    """The engine has failed or was shut down; the message names the first cause."""
 
 
 class Engine:
@@ -71,12 +68,10 @@ class Engine:
         self.processes: list[ReadyReport] = []
         self.load: dict[int, LoadReport] = {}
         self._lock = threading.RLock()
-        self._streams: dict[str, Stream] = {}
-        self._failure: EngineError | None = None
-        self._request_count = 0
+        self._pending = PendingRequests(self._lock, self._send)
         self._last_batches = 0
         self._drained = threading.Event()
-        self._calls = ControlCalls(self.args.dp_size, self._lock, self._send, self._raise_failure)
+        self._calls = ControlCalls(self.args.dp_size, self._lock, self._send, self._pending.raise_failure)
         self._owner = os.getpid()
         self._receiver: AnswerReceiver | None = None
         self._closing = False  # shutdown has begun
@@ -176,17 +171,7 @@ class Engine:
 
     def submit(self, requests: list[GenerateRequest], inbox: queue.SimpleQueue | None = None) -> list[Stream]:
         """Hand requests over; returns a Stream for each, whose clock starts here. They may share an `inbox`."""
-        streams = []
-        for request in requests:
-            with self._lock:
-                self._raise_failure()
-                request.rid = f"r{self._request_count}"
-                self._request_count += 1
-                stream = Stream(request.rid, time.perf_counter(), inbox, request.logprobs)
-                self._streams[request.rid] = stream
-                self._send(request)
-            streams.append(stream)
-        return streams
+        return [self._pending.hand_over(request, inbox) for request in requests]
 
     def _send(self, message: Request) -> None:
         """Under the lock: no stage has two connections to main."""
@@ -212,7 +197,7 @@ class Engine:
         thread, or an interrupt."""
         with self._lock:
             for stream in streams:
-                if not stream.done.is_set() and not self._failure:
+                if not stream.done.is_set() and not self._pending.failed:
                     self._send(AbortRequest(self._calls.next_id(), stream.rid))
 
     # ------------------------------------------------------------------ control
@@ -232,22 +217,10 @@ class Engine:
         replies = self._calls.ask(StatsRequest)
         return [reply.detail for reply in sorted(replies, key=lambda r: r.replica)]
 
-    def _raise_failure(self) -> None:
-        if self._failure:
-            raise EngineError(str(self._failure))
-
     # ------------------------------------------------------------------ on the receiver's thread
 
     def _take_texts(self, batch: TextBatch, trace: Trace | NoTrace) -> None:
-        now = time.perf_counter()
-        for chunk in batch.chunks:
-            with self._lock:
-                stream = self._streams.get(chunk.rid)
-                if stream and chunk.finish:
-                    del self._streams[chunk.rid]
-                    trace.request("finished", chunk.rid)
-            if stream:
-                stream.add(now, chunk)
+        self._pending.take(batch, trace)
         self._last_batches += batch.last
         if self._last_batches == self.args.dp_size:
             self._drained.set()
@@ -271,13 +244,8 @@ class Engine:
         self._supervisor.kill()
 
     def _fail_all(self, error: EngineError) -> None:
-        with self._lock:
-            self._failure = error
-            streams = list(self._streams.values())
-            self._streams.clear()
+        self._pending.fail(error)
         self._calls.wake()
-        for stream in streams:
-            stream.fail(EngineError(str(error)))
 
     def shutdown(self, kill: bool = False) -> None:
         """Stop all processes: asked to leave together, or killed at once with `kill` or while requests are pending.
@@ -290,14 +258,13 @@ class Engine:
             if self._closing:
                 return
             self._closing = True
-            orderly = not kill and self._failure is None and not self._streams
+            orderly = not kill and not self._pending.failed and not self._pending
         try:
             if orderly:
                 self._leave_in_order()
         finally:  # also after a second ctrl-C
             self._closed = True
-            if self._failure is None:
-                self._fail_all(EngineError("the engine was shut down"))
+            self._fail_all(EngineError("the engine was shut down"))
             self._supervisor.kill()
             self._receiver.stop()
             self._callers.close()

@@ -1,0 +1,64 @@
+"""Pending requests: each gets one end, its own or the engine's."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from common.messages import FinishReason, GenerateRequest, TextBatch, TextChunk
+from common.sampling_params import SamplingParams
+from common.tracing import NoTrace
+from evolution.pending import EngineError, PendingRequests
+
+
+def make_pending() -> tuple[PendingRequests, list[GenerateRequest]]:
+    sent: list[GenerateRequest] = []
+    return PendingRequests(threading.RLock(), sent.append), sent
+
+
+def request() -> GenerateRequest:
+    return GenerateRequest("", b"", SamplingParams())
+
+
+def last_chunk(rid: str, text: str) -> TextChunk:
+    return TextChunk(rid, text, [1], FinishReason("length"))
+
+
+def test_each_text_reaches_its_own_stream() -> None:
+    pending, sent = make_pending()
+    first, second = (pending.hand_over(request(), None) for _ in range(2))
+    assert [message.rid for message in sent] == [first.rid, second.rid] and first.rid != second.rid
+    pending.take(TextBatch(0, [last_chunk(second.rid, "b"), TextChunk(first.rid, "a", [1])]), NoTrace())
+    assert second.result()["text"] == "b" and not first.done.is_set()
+    assert len(pending) == 1
+
+
+def test_the_end_of_the_engine_reaches_who_waits_and_who_comes_later() -> None:
+    pending, sent = make_pending()
+    done, waiting = (pending.hand_over(request(), None) for _ in range(2))
+    pending.take(TextBatch(0, [last_chunk(done.rid, "a")]), NoTrace())
+    pending.fail(EngineError("rank 1 died"))
+    assert done.result()["text"] == "a"
+    with pytest.raises(EngineError, match="rank 1 died"):
+        waiting.result()
+    with pytest.raises(EngineError, match="rank 1 died"):
+        pending.hand_over(request(), None)
+    assert len(sent) == 2 and len(pending) == 0
+
+
+def test_the_first_cause_stays() -> None:
+    pending, _ = make_pending()
+    pending.fail(EngineError("rank 1 died"))
+    pending.fail(EngineError("the engine was shut down"))
+    with pytest.raises(EngineError, match="rank 1 died"):
+        pending.raise_failure()
+
+
+def test_a_text_that_comes_after_the_end_is_nobodys() -> None:
+    pending, _ = make_pending()
+    stream = pending.hand_over(request(), None)
+    pending.fail(EngineError("rank 1 died"))
+    pending.take(TextBatch(0, [last_chunk(stream.rid, "late")]), NoTrace())
+    with pytest.raises(EngineError, match="rank 1 died"):
+        stream.result()
