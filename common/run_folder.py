@@ -2,7 +2,8 @@
 
 Once all processes are connected the folder is removed: sockets and rendezvous files keep working without a name, so
 nothing is left on disk however the run ends. A start also sweeps folders of earlier starts that were killed before
-that: the folder's name holds its owner's pid and start time.
+that: the folder's name holds its owner's pid and start time. What a command keeps for as long as it runs, such as
+traces, is in such a folder too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "evo-run-"
@@ -31,6 +33,16 @@ def create_run_folder() -> Path:
 
 def remove_run_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def run_folder() -> Iterator[Path]:
+    """One that is removed at the end of a `with`."""
+    folder = create_run_folder()
+    try:
+        yield folder
+    finally:
+        remove_run_folder(folder)
 
 
 def _sweep(base: Path) -> None:

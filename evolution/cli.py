@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import signal
 import sys
 from typing import NoReturn
@@ -32,8 +33,8 @@ EXIT_BAD_INPUT = 2
 EXIT_HUNG_UP = 129
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
-# What a disk may say in the middle: one line is enough.
-OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+# What a disk may say in the middle, and a limit on open files: one line is enough.
+OF_THE_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE)
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -45,6 +46,9 @@ class OneLineParser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> NoReturn:
     open_standard_streams()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows only ASCII still gets every figure
     parser = OneLineParser(
         prog="python -m evolution",
         description="Three process models of an LLM serving engine over one shared engine.",
@@ -89,13 +93,15 @@ def main(argv: list[str] | None = None) -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as below nohup
         signal.signal(signal.SIGHUP, lambda *_: sys.exit(EXIT_HUNG_UP))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see __main__
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         status = _dispatch(namespace)
     except ValueError as error:
         print(f"python -m evolution {namespace.command}: error: {error}", file=sys.stderr)
         status = EXIT_BAD_INPUT
     except OSError as error:
-        if error.errno not in OF_THE_DISK:
+        if error.errno not in OF_THE_MACHINE:
             raise
         where = f"{error.filename}: " if error.filename else ""
         print(f"python -m evolution {namespace.command}: {where}{error.strerror}", file=sys.stderr)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from common.args import engine_args_from
+from common.run_folder import run_folder
 from common.tokenizer import Tokenizer
 from evolution.checks import resolve_args
 from evolution.engine import EngineError
@@ -35,13 +35,13 @@ def trace_command(options: argparse.Namespace) -> int:
     workload = make_workload(options, RequestMaker(args, config, Tokenizer(args.model_path)))
     check_writable(options.out, "--out")
     console = Console()
-    with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
+    with run_folder() as folder:
         try:
-            result = run_stage(dataclasses.replace(args, trace_dir=folder), workload, console)
+            result = run_stage(dataclasses.replace(args, trace_dir=str(folder)), workload, console)
         except EngineError as error:
             print(f"python -m evolution trace: {error}", file=sys.stderr)
             return 1
-        threads = load(Path(folder))
+        threads = load(folder)
     trace = chrome_trace(threads) | {"otherData": environment(args)}
     Path(options.out).write_bytes(msgspec.json.encode(trace))
     for thread in threads:
@@ -60,7 +60,8 @@ def accounts_table(rows: list[Agreement]) -> Table:
     """Of the workload: what the traces say, and what the operating system says."""
     table = Table(title="CPU time of the workload: by the traces, and by the operating system")
     for column in ("process", "thread", "trace ms", "system ms", "ratio", "of it not traced", "ended threads"):
-        table.add_column(column, justify="left" if column in ("process", "thread") else "right")
+        names = column in ("process", "thread")
+        table.add_column(column, justify="left" if names else "right", overflow="fold" if names else "ellipsis")
     for row in rows:
         of_process = () if row.thread else (f"{row.untraced / 1e6:.1f}", f"{row.ended / 1e6:.1f}")
         times = (f"{row.traced / 1e6:.1f}", f"{row.account / 1e6:.1f}", f"{row.ratio:.3f}")
@@ -69,9 +70,9 @@ def accounts_table(rows: list[Agreement]) -> Table:
 
 
 def parts_table(thread: ThreadTrace, turns: list[int]) -> Table:
-    """A working turn on average; what the others took, in one line."""
+    """The mean of the working turns; below it what was counted, and what the other turns took."""
     name = thread.process if thread.thread == "loop" else f"{thread.process} {thread.thread}"
-    table = Table(title=f"{name}: {len(turns)} turns that ran something; such a turn:")
+    table = Table(title=f"{name}: {len(turns)} turns that ran something; their mean:")
     for column in ("part", "wall us", "CPU us"):
         table.add_column(column, justify="right" if column != "part" else "left")
     parts = parts_of(thread, turns)
@@ -79,11 +80,6 @@ def parts_table(thread: ThreadTrace, turns: list[int]) -> Table:
         table.add_row(part, *_per_turn(wall, cpu, turns))
     table.add_section()
     table.add_row("together", *_per_turn(sum(wall for wall, _ in parts.values()), cpu_of(thread, turns), turns))
-    counts = counts_of(thread, turns)
-    if counts:
-        table.add_section()
-    for count, value in counts.items():
-        table.add_row(count, f"{value / len(turns):.2f}", "")
     table.caption = _caption(thread, turns)
     return table
 
@@ -93,13 +89,15 @@ def _per_turn(wall: int, cpu: int, turns: list[int]) -> tuple[str, str]:
 
 
 def _caption(thread: ThreadTrace, turns: list[int]) -> str:
-    """Of how many turns it is known how their CPU time divides, and what the other turns took."""
+    """What was counted, of how many turns it is known how their CPU time divides, and what the other turns took."""
     names = {"prefill": "with a prefill", "other": "others"}
     kinds = [
         f"{count} {names[kind]}, {sampled} of them sampled"
         for kind, (count, sampled) in sampled_of(thread, turns).items()
     ]
-    caption = f"CPU by part: {'; '.join(kinds)}."
+    counted = ", ".join(f"{count} {value / len(turns):.2f}" for count, value in counts_of(thread, turns).items())
+    caption = f"Counted in such a turn, mean: {counted}. " if counted else ""
+    caption += f"The CPU time of a turn is exact; by part it is an estimate from the sampled turns: {'; '.join(kinds)}."
     others = [n for n in range(1, len(thread.turns)) if n not in set(turns)]
     if others:
         wall = sum(wall for wall, _ in parts_of(thread, others).values()) / 1e6

@@ -63,7 +63,7 @@ class Bench:
 
     @property
     def title(self) -> str:
-        return TITLES.get(self.name, self.name)
+        return TITLES[self.name]
 
 
 def find_benches(folder: Path, also: list[Path]) -> list[Bench]:
@@ -92,6 +92,8 @@ def read_bench(path: Path) -> Bench:
         raise ValueError(f"{path}: {error}; expected what `bench NAME --json` writes") from None
     if not isinstance(result, dict) or not re.fullmatch(r"\w+", str(result.get("bench", ""))):
         raise ValueError(f"{path} is not the result of a bench: expected what `bench NAME --json` writes")
+    if result["bench"] not in TITLES:
+        raise ValueError(f"{path}: there is no bench {result['bench']!r}; there are {', '.join(sorted(TITLES))}")
     if result["bench"] == "null" and not result.keys() >= OF_NULL:
         raise ValueError(
             f"{path} lacks {', '.join(sorted(OF_NULL - result.keys()))}: measure it again with `bench null`"

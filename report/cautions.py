@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from experiments.compare.records import Arm, Plan, Run
@@ -10,6 +12,7 @@ from report.comparison import REFERENCE, Ratio, number
 from report.words import coverage_words, listed, of_many
 
 BUSY_FROM = 0.5  # of the cores, as load average before a run
+PAUSE_FROM = 60  # s between the end of a run and the begin of the next; starting and stopping an engine take 5 to 10
 
 
 def cautions(plan: Plan, runs: list[Run], ratios: list[Ratio], null: dict[str, Any] | None) -> list[str]:
@@ -17,6 +20,7 @@ def cautions(plan: Plan, runs: list[Run], ratios: list[Ratio], null: dict[str, A
     done = {arm: sum(run.arm == arm for run in runs) for arm in plan.arms}
     return [
         *_missing(plan, runs, done),
+        *_interrupted(runs),
         *_few([count for count in done.values() if count]),
         *_stages(plan, ratios),
         *_cores(plan, runs),
@@ -31,6 +35,18 @@ def _missing(plan: Plan, runs: list[Run], done: dict[Arm, int]) -> list[str]:
     if missing := [arm.name for arm, count in done.items() if count == 0]:
         lines.append(f"Without any run: {listed(missing)}.")
     return lines
+
+
+def _interrupted(runs: list[Run]) -> list[str]:
+    times = sorted((datetime.fromisoformat(run.began).timestamp(), run.startup_s + run.duration_s) for run in runs)
+    pauses = [later - begin - took for (begin, took), (later, _) in pairwise(times)]
+    long = [pause for pause in pauses if pause > PAUSE_FROM]
+    if not long:
+        return []
+    return [
+        f"The measuring was interrupted {of_many(len(long), 'time')}, for up to {number(max(long) / 60)} minutes: runs "
+        "of one repeat that lie on both sides of a pause met the machine at different times."
+    ]
 
 
 def _few(counts: list[int]) -> list[str]:

@@ -76,7 +76,7 @@ def cpu_table(results: list[RunResult]) -> Table:
     for result in results:
         tokens = max(1, result.samples.output_tokens)
         for (name, _), seconds in result.cpu_seconds.items():
-            table.add_row(result.args.stage, name, f"{seconds:.2f}", f"{seconds / tokens * 1000:.2f}")
+            table.add_row(result.args.stage, name, f"{seconds:.3f}", f"{seconds / tokens * 1000:.3f}")
         total = sum(result.cpu_seconds.values())
         if result.sim:
             simulating = result.sim["sim_cpu_seconds"] + result.sim["sim_others_cpu_seconds"]
@@ -84,11 +84,11 @@ def cpu_table(results: list[RunResult]) -> Table:
             table.add_row(
                 result.args.stage,
                 "the simulation, in its ranks",
-                f"-{simulating:.2f}",
-                f"-{simulating / tokens * 1000:.2f}",
+                f"{-simulating:z.3f}",
+                f"{-simulating / tokens * 1000:z.3f}",
             )
         table.add_row(
-            result.args.stage, "[bold]all[/bold]", f"{total:.2f}", f"{total / tokens * 1000:.2f}", end_section=True
+            result.args.stage, "[bold]all[/bold]", f"{total:.3f}", f"{total / tokens * 1000:.3f}", end_section=True
         )
     return table
 

@@ -12,6 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from common.tracing import COUNTERS, DISTRIBUTE, NOT_READ, PARTS, Record, read_trace
 
 FIRST = ("main", "evo-router", "evo-controller-multi", "evo-dp-controller")
@@ -105,7 +107,7 @@ class ThreadTrace:
 
 
 def load(folder: Path) -> list[ThreadTrace]:
-    """All threads of a run, in the order in which a viewer shows them."""
+    """All threads of a run, in the order in which a viewer shows them. ValueError names a file that is no trace."""
     threads = [_thread(path) for path in folder.glob("*.trace")]
     return sorted(threads, key=shown_order)
 
@@ -118,8 +120,11 @@ def shown_order(thread: ThreadTrace) -> tuple[int, str, int]:
 
 
 def _thread(path: Path) -> ThreadTrace:
-    who, records = read_trace(path)
-    trace = ThreadTrace(who["process"], who["thread"], who["pid"], who["tid"])
+    try:
+        who, records = read_trace(path)
+        trace = ThreadTrace(who["process"], who["thread"], who["pid"], who["tid"])
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, KeyError, IndexError) as error:
+        raise ValueError(f"{path} is not a trace of this version: {type(error).__name__}: {error}") from None
     name = before = "other"  # the part that goes on, and the one before it
     current: Record | None = None
     for record in records:

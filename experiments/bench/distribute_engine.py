@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from common.args import EngineArgs
+from common.run_folder import run_folder
 from evolution.engine import Engine
 from experiments.bench.distribute_floor import RUNNING
 from experiments.bench.distribute_turns import RunTrace, Turns
@@ -53,7 +52,7 @@ def measure_engine(arm: Arm, ranks: int, repeat: int) -> tuple[dict[str, Turns],
 
 
 def trace_engine(arm: Arm, ranks: int, seed: tuple[int, int]) -> RunTrace:
-    with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
+    with run_folder() as folder:
         # Without chunks the 16 prompts are one prefill: one turn takes them in, and its plan holds them all.
         args = EngineArgs(
             stage=arm.stage,
@@ -61,11 +60,11 @@ def trace_engine(arm: Arm, ranks: int, seed: tuple[int, int]) -> RunTrace:
             scheduling=arm.scheduling,
             device="sim",
             chunked_prefill_size=-1,
-            trace_dir=folder,
+            trace_dir=str(folder),
         )
         with start(args) as engine:
             serve(engine, np.random.default_rng(seed))
-        return RunTrace(load(Path(folder)))
+        return RunTrace(load(folder))
 
 
 def serve(engine: Engine, rng: np.random.Generator) -> None:

@@ -28,7 +28,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +40,7 @@ from rich.table import Table
 
 from common.args import EngineArgs
 from common.os_accounts import process_cpu_ns, thread_accounts
+from common.run_folder import run_folder
 from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
@@ -129,7 +129,7 @@ def new_cell(stage: str, arm: Arm) -> dict[str, Any]:
 
 def measure_engine(stage: str, arm: Arm, options: argparse.Namespace) -> dict[str, Any]:
     """The values of a cell; those of first requests only where they are traced."""
-    with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
+    with run_folder() as folder:
         args = EngineArgs(
             stage=stage,
             tp_size=TP,
@@ -138,7 +138,7 @@ def measure_engine(stage: str, arm: Arm, options: argparse.Namespace) -> dict[st
             constants=arm.constants,
             idle=arm.idle,
             device="sim",
-            trace_dir=folder if arm is not ERA else None,
+            trace_dir=str(folder) if arm is not ERA else None,
         )
         with start(args) as engine:
             send_one(engine)
@@ -152,7 +152,7 @@ def measure_engine(stage: str, arm: Arm, options: argparse.Namespace) -> dict[st
                 time.sleep(SETTLE)
                 numbers.append(send_one(engine))
         if arm is not ERA:
-            times = first_times(Path(folder))
+            times = first_times(folder)
             after_window, *firsts = (time_of(number, times, stage, arm) for number in numbers)
             taken |= {"first": median(firsts), "first_after_window": after_window, "firsts": firsts}
     return taken

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from common.args import EngineArgs
 from common.os_accounts import process_cpu_ns
+from common.run_folder import run_folder
 from evolution.engine import Engine
 from experiments.bench.distribute_turns import RunTrace
 from experiments.bench.engines import finish, pids_of, start
@@ -49,9 +49,9 @@ def measure_engine(stage: str, constants: str, sizes: list[str], repeat: int) ->
     rng = np.random.default_rng(repeat)
     cpu: dict[int, float] = {}
     numbers: dict[str, list[int]] = {size: [] for size in sizes}
-    with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
+    with run_folder() as folder:
         args = EngineArgs(
-            stage=stage, tp_size=TP, scheduling="replicated", constants=constants, device="sim", trace_dir=folder
+            stage=stage, tp_size=TP, scheduling="replicated", constants=constants, device="sim", trace_dir=str(folder)
         )
         with start(args) as engine:
             for size in sizes:
@@ -60,7 +60,7 @@ def measure_engine(stage: str, constants: str, sizes: list[str], repeat: int) ->
                     number, seconds = send_one(engine, size, rng)
                     numbers[size].append(number)
                     cpu[number] = seconds
-        walls = walls_of(Path(folder))
+        walls = walls_of(folder)
     return {
         size: {
             "whole": [walls[number][0] for number in chosen],

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from common.run_folder import run_folder
 from evolution.bench_command import check_folder
 from evolution.compare_args import DEFAULT_WORKLOAD
 from evolution.compare_command import check_empty, check_same, expectation, remaining, run_all
@@ -69,8 +69,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.resume and not options.runs:
         raise ValueError("--resume goes with --runs DIR")
     plan = make_plan(options.device, options.model_path, options.repeats, options.rounds)
-    with tempfile.TemporaryDirectory(prefix="evo-null-") as temporary:
-        folder = Path(options.runs or temporary)
+    with run_folder() as temporary:
+        folder = Path(options.runs) if options.runs else temporary
         check_folder(folder, "--runs")
         with locked(folder):
             if options.resume:

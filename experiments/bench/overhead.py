@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ import numpy as np
 from rich.console import Console
 
 from common.args import EngineArgs
+from common.run_folder import run_folder
 from common.tracing import SAMPLE_EVERY, Trace, read_trace
 from evolution.checks import resolve_args
 from evolution.engine import Engine
@@ -63,9 +63,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     for repeat in range(options.repeats):
         shape = (BATCHES, REQUESTS, INPUT_LEN)
         batches = np.random.default_rng(repeat).integers(0, config.vocab_size, shape).tolist()
-        with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
-            pair = measure_pair(options, batches, folder, ("off", "on") if repeat % 2 else ("on", "off"))
-            calls.append(calls_per_turn(Path(folder)))
+        with run_folder() as folder:
+            pair = measure_pair(options, batches, str(folder), ("off", "on") if repeat % 2 else ("on", "off"))
+            calls.append(calls_per_turn(folder))
         for arm, samples in pair.items():
             tpots[arm].append(samples)
     ratio = ratio_of_repeats(tpots)
@@ -127,8 +127,8 @@ def call_us() -> dict[str, float]:
     """us of a call of a trace that is on, "sampled" or "other" as its turn is: the mean of a round of turns, so that
     the writing that every so many turns do is shared among them; of the rounds the median."""
     means: dict[str, list[float]] = {"sampled": [], "other": []}
-    with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
-        trace = Trace(Path(folder), "bench", "overhead")
+    with run_folder() as folder:
+        trace = Trace(folder, "bench", "overhead")
         for _ in range(ROUNDS):
             seconds = {"sampled": 0.0, "other": 0.0}
             for turn in range(TURNS):

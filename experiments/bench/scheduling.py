@@ -20,10 +20,8 @@ repeat in the opposite order.
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +31,7 @@ from rich.table import Table
 from common.args import EngineArgs
 from common.messages import GenerateRequest
 from common.os_accounts import process_cpu_ns
+from common.run_folder import run_folder
 from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
@@ -122,14 +121,14 @@ def check_options(options: argparse.Namespace) -> tuple[list[dict[str, Any]], li
 def measure(arm: dict[str, Any], cells: list[tuple[int, int]], policy: str, repeat: int) -> list[dict[str, Any]]:
     """One engine's life: a sample for each cell."""
     taken = []
-    with tempfile.TemporaryDirectory(prefix="evo-trace-") as folder:
+    with run_folder() as folder:
         settings = {"device": "sim", "schedule_policy": policy, "max_running_requests": MOST_RUNNING}
-        with Engine(**arm, **settings, trace_dir=folder) as engine:
+        with Engine(**arm, **settings, trace_dir=str(folder)) as engine:
             send(engine, MOST_RUNNING, np.random.default_rng((repeat, 0)))  # warm
             for running, waiting in cells:
                 rng = np.random.default_rng((repeat, running, waiting))  # the same requests in every arm
                 taken.append({"running": running, "waiting": waiting, **take(engine, running + waiting, rng)})
-        threads = load(Path(folder))
+        threads = load(folder)
     for sample in taken:
         window = sample.pop("window")
         sample |= per_turn([thread.within(*window) for thread in threads], sample.pop("cpu_ns"))

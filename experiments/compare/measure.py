@@ -10,10 +10,8 @@ import datetime
 import hashlib
 import os
 import re
-import tempfile
 import time
 from collections import Counter
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -23,6 +21,7 @@ import numpy as np
 from common.args import EngineArgs
 from common.messages import GenerateRequest
 from common.models.config import ModelConfig
+from common.run_folder import run_folder
 from common.tokenizer import Tokenizer
 from evolution.checks import resolve_args
 from evolution.engine import Engine
@@ -77,10 +76,10 @@ def measure(arm: Arm, settings: dict[str, Any], workload: Workload, repeat: int,
     load_average = os.getloadavg()
     args, config = arm_args(arm, settings)
     rounds = make_rounds(workload, args, config)
-    with tempfile.TemporaryDirectory(prefix="evo-compare-") as folder:
+    with run_folder() as folder:
         started = time.perf_counter()
         with Engine(
-            **{name: getattr(args, name) for name in args.__dataclass_fields__} | {"trace_dir": folder}
+            **{name: getattr(args, name) for name in args.__dataclass_fields__} | {"trace_dir": str(folder)}
         ) as engine:
             startup_s = time.perf_counter() - started
             _warm_up(engine, rounds[0])
@@ -91,7 +90,7 @@ def measure(arm: Arm, settings: dict[str, Any], workload: Workload, repeat: int,
             window.append(time.perf_counter_ns())
             stats = {name: count - stats[name] for name, count in _stats(engine).items()}
             processes = accounts.since()
-        all_threads = load(Path(folder))
+        all_threads = load(folder)
         threads = [thread.within(*window) for thread in all_threads]
     samples = [collect(streams_of_round) for streams_of_round in streams]
     return Run(

@@ -37,14 +37,14 @@ STAGES = {
 }
 OTHER_STAGE = StageStyle("#666666", "D", ":")
 
-# (colour, hatch) of a part; the forward is grey, since it is not what is compared.
+# (colour, hatch) of a part; the forward is grey, since it is not what is compared. No dots: in an SVG each is a path.
 PARTS = {
     "recv_requests": ("#56b4e9", "----"),
     "distribute": ("#e69f00", ""),
     "wait_for_router": ("#fff7e6", "\\\\"),
     "wait_for_forward": ("#cfe3f5", "////"),
     "wait_for_plan": ("#f4f4f4", "----"),
-    "process_input_requests": ("#f0e442", "...."),
+    "process_input_requests": ("#f0e442", "||"),
     "get_next_batch_to_run": ("#8c6bb1", "////"),
     "prepare": ("#b5b5b5", "++++"),
     "forward": ("#dcdcdc", ""),
@@ -52,7 +52,7 @@ PARTS = {
     "process_batch_result": ("#cc79a7", "\\\\\\\\"),
     "send_output": ("#1f4e79", ""),
     "tokenize": ("#a6761d", "||||"),
-    "detokenize": ("#66a61e", "oo"),
+    "detokenize": ("#66a61e", "xx"),
     "pacing_sleep": ("#f4f4f4", "||||"),
     "other": ("#808080", ""),
 }

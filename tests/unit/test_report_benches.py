@@ -28,10 +28,10 @@ def test_bounds_are_counted_where_there_are_any(result, found):
 def test_every_ratio_of_a_bench_has_a_name_of_its_own_and_stands_in_one_table(tmp_path):
     ratio = pairwise_ratio([1.0], [1.0])
     rows = [{"stage": "peer", "load": load, "s": 0.12345, "ratio": ratio} for load in (0.4, 0.8)]
-    (tmp_path / "made.json").write_text(json.dumps({"bench": "made", "ratios": rows, "cells": [{"a": 1, "b": 2}]}))
-    bench = read_bench(tmp_path / "made.json")
+    (tmp_path / "radix.json").write_text(json.dumps({"bench": "radix", "ratios": rows, "cells": [{"a": 1, "b": 2}]}))
+    bench = read_bench(tmp_path / "radix.json")
     fill(bench, tmp_path)
-    assert [table.name for table in bench.tables] == ["made-ratios", "made-cells"]
+    assert [table.name for table in bench.tables] == ["radix-ratios", "radix-cells"]
     assert [row[0] for row in bench.tables[0].lines] == ["peer load 0.4", "peer load 0.8"]
 
 

@@ -272,3 +272,13 @@ def test_a_busy_machine_is_told():
     (line,) = said(scales, a_null(), load_average=(4.5, 1.0, 1.0))
     assert "Before 12 of 12 runs the load average was above half the cores (up to 4.5 on 8)" in line
     assert said(scales, a_null(), load_average=(3.9, 9.0, 9.0)) == []
+
+
+def test_a_pause_in_the_measuring_is_told():
+    runs = [
+        msgspec.structs.replace(run, began=f"2024-01-01T00:{minute:02}:00+00:00")
+        for run, minute in zip(runs_of({PEER: [1.0] * 4}), (0, 1, 9, 10), strict=True)
+    ]
+    text = " ".join(cautions(comparison.plan([PEER], 4), runs, [], None))
+    assert "The measuring was interrupted 1 time, for up to " in text
+    assert "interrupted" not in " ".join(cautions(comparison.plan([PEER], 4), runs[:2], [], None))

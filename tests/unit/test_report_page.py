@@ -39,7 +39,7 @@ def whole(folder: Path) -> Path:
     alike = [{"arm": "peer level", "metric": "TPOT", **ratio}]
     null = {"bench": "null", "intervals": alike, "share_that_holds_1": 1.0, "median_half_width": 0.1,
             "most_half_width": 0.03, "holds": False}  # fmt: skip
-    made = {"bench": "made", "unit": "<us>", "ratios": {"a <b>": ratio}, "rows": [{"stage": "peer", "cores": 0.5}]}
+    made = {"bench": "radix", "unit": "<us>", "ratios": {"a <b>": ratio}, "rows": [{"stage": "peer", "cores": 0.5}]}
     for result in (null, made):
         (folder / f"{result['bench']}.json").write_text(json.dumps(result))
     (folder / "other.json").write_text('{"no": "bench"}')
@@ -94,7 +94,7 @@ def test_every_picture_is_there_twice_and_stands_in_the_page(page):
     names = {path.stem for path in pictures.iterdir()}
     assert {f"{name}.{kind}" for name in names for kind in ("png", "svg")} == {path.name for path in pictures.iterdir()}
     for expected in ("processes-", "turn-", "parts-", "latency-", "cost-by-size", "cpu-by-process", "ratios-",
-                     "bench-null", "bench-made"):  # fmt: skip
+                     "bench-null", "bench-radix"):  # fmt: skip
         assert any(name.startswith(expected) for name in names), expected
     reader = Reader(page.read_text(encoding="utf-8"))
     assert names <= reader.ids
@@ -179,11 +179,11 @@ def test_files_of_benches_may_lie_elsewhere(tmp_path):
 
 def test_another_result_of_a_bench_is_not_overwritten(tmp_path, capfd):
     folder = comparison.write(tmp_path / "in", comparison.plan([arm("peer")], 1), [comparison.run(arm("peer"), 0)])
-    for path, unit in ((folder / "made.json", "s"), (tmp_path / "made.json", "ms")):
-        path.write_text(json.dumps({"bench": "made", "unit": unit}))
-    assert _status(["report", str(folder), "--also", str(tmp_path / "made.json")]) == 2
+    for path, unit in ((folder / "radix.json", "s"), (tmp_path / "radix.json", "ms")):
+        path.write_text(json.dumps({"bench": "radix", "unit": unit}))
+    assert _status(["report", str(folder), "--also", str(tmp_path / "radix.json")]) == 2
     assert "is there already and is another result; remove it first" in capfd.readouterr().err
-    assert read_bench(folder / "made.json").result["unit"] == "s"
+    assert read_bench(folder / "radix.json").result["unit"] == "s"
 
 
 def test_every_axis_has_a_name(tmp_path, monkeypatch):
