@@ -7,13 +7,16 @@ import importlib
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from common.args import EngineArgs
 from evolution.engine import EngineError
-from evolution.environment import environment
+from evolution.environment import code, environment
 from evolution.run import check_writable
+
+BEFORE = ("load_average", "git_commit", "git_changes", "git_diff")
 
 
 def bench_command(name: str, arguments: list[str], parser_class: type[argparse.ArgumentParser]) -> int:
@@ -33,13 +36,19 @@ def bench_command(name: str, arguments: list[str], parser_class: type[argparse.A
         check_writable(options.json)
     if out:
         check_folder(Path(out))
-    started = environment(EngineArgs())  # the load average is that before the measurement
+    started = environment(EngineArgs())
     try:
         result = module.run(options)
     except EngineError as error:
         print(f"python -m evolution bench {name}: {error}", file=sys.stderr)
         return 1
-    result["environment"] = started | result.get("environment", {}) | {"load_average": started["load_average"]}
+    # The load average is that before the measurement, and so is the code.
+    result["environment"] = started | result.get("environment", {}) | {name: started[name] for name in BEFORE}
+    if options.json:
+        write_result(Path(options.json), result)  # first of all: nothing that fails below loses it
+    if changed := [name for name, value in code().items() if value != started[name]]:
+        result["verdict"] = "undecided"
+        print(f"python -m evolution bench {name}: the code changed meanwhile ({', '.join(changed)}): measure again")
     module.show(result)
     if out:
         # With only the names in it, a result says nothing about the machine's folders.
@@ -50,10 +59,17 @@ def bench_command(name: str, arguments: list[str], parser_class: type[argparse.A
         for path in paths:
             print(f"picture: {path}")
     if options.json:
-        Path(options.json).write_bytes(msgspec.json.encode(result) + b"\n")
+        write_result(Path(options.json), result)
         print(f"results: {options.json}")
     print(f"verdict: {result['verdict'] or 'no bound to keep'}")
     return 0 if result["verdict"] in ("holds", None) else 1
+
+
+def write_result(path: Path, result: dict[str, Any]) -> None:
+    """What is there already is replaced in one step, once all of the new is on the disk."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(msgspec.json.encode(result) + b"\n")
+    new.replace(path)
 
 
 def check_folder(folder: Path, option: str = "--out") -> None:

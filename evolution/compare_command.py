@@ -26,7 +26,7 @@ from common.args import EngineArgs
 from evolution.bench_command import check_folder
 from evolution.compare_args import DEFAULT_REPEATS, DEFAULT_WORKLOAD, SETTINGS, add_compare_args
 from evolution.engine import EngineError
-from evolution.environment import environment
+from evolution.environment import code, environment
 from evolution.stages import STAGES
 from experiments.compare.measure import arm_args, make_rounds, measure
 from experiments.compare.records import (
@@ -50,7 +50,7 @@ ROUND_S = {"sim": 0.4, "cpu": 12.0, "cuda": 2.0}
 MOST = 100_000  # of anything that is counted
 LEAST_RATE = 0.001  # requests/s
 # What must not have changed when a comparison goes on.
-SAME_ENVIRONMENT = ("git_commit", "git_changes", "cpu_model", "cpu_count", "affinity", "python", "versions")
+SAME_ENVIRONMENT = ("git_commit", "git_changes", "git_diff", "cpu_model", "cpu_count", "affinity", "python", "versions")
 
 
 def compare_command(options: argparse.Namespace) -> int:
@@ -153,6 +153,13 @@ def resumed_plan(folder: Path, options: argparse.Namespace) -> Plan:
     return plan
 
 
+def check_code(plan: Plan) -> None:
+    """EngineError when what the next engine would import is not what the plan was made with."""
+    for what, now in code().items():
+        if plan.environment.get(what) != now:
+            raise EngineError(f"the code has changed since this was begun ({what})")
+
+
 def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     for what in SAME_ENVIRONMENT:
         if before.get(what) != now.get(what):
@@ -198,11 +205,13 @@ def run_all(folder: Path, plan: Plan, todo: list[tuple[int, Arm]], console: Cons
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                TextColumn("{task.fields[left]}"))  # fmt: skip
     guesses = {arm: _seconds(plan, arm) for arm in plan.arms}
-    with Progress(*columns, console=console) as progress:
+    # Drawn between two runs only: a thread that draws would be among what a run measures.
+    with Progress(*columns, console=console, auto_refresh=False) as progress:
         task = progress.add_task("", total=len(todo), left="")
         for order, (repeat, arm) in enumerate(todo, len(plan.arms) * plan.repeats - len(todo)):
             left = sum(guesses[later] for _, later in todo[progress.tasks[task].completed :])
-            progress.update(task, description=arm.name, left=f"{round(left / 60)} min left")
+            progress.update(task, description=arm.name, left=f"{round(left / 60)} min left", refresh=True)
+            check_code(plan)
             began = time.monotonic()
             append_run(folder, measure(arm, plan.settings, plan.workload, repeat, order))
             guesses[arm] = time.monotonic() - began

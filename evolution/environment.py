@@ -1,7 +1,11 @@
-"""Where a figure was measured: command, commit, versions, CPU, threads, load."""
+"""Where a figure was measured: command, commit, versions, CPU, threads, load.
+
+`git_changes` names the Python files that differ from the commit, `git_diff` is the SHA-256 of how.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -22,8 +26,7 @@ PACKAGES = ("torch", "rpyc", "pyzmq", "msgspec", "numpy", "tokenizers")
 def environment(args: EngineArgs) -> dict[str, Any]:
     return {
         "command": " ".join(["python -m evolution", *sys.argv[1:]]),
-        "git_commit": _git("rev-parse", "HEAD"),
-        "git_changes": _git("status", "--porcelain", "--untracked-files=no"),
+        **code(),
         "python": platform.python_version(),
         "versions": {name: metadata.version(name) for name in PACKAGES},
         "cpu_model": _cpu_model(),
@@ -37,6 +40,16 @@ def environment(args: EngineArgs) -> dict[str, Any]:
     }
 
 
+def code() -> dict[str, str | None]:
+    """Which code runs: every engine imports anew what lies in the checkout."""
+    diff = _git("diff", "HEAD", "--", "*.py")
+    return {
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_changes": _git("status", "--porcelain", "--untracked-files=no", "--", "*.py"),
+        "git_diff": hashlib.sha256(diff.encode()).hexdigest()[:16] if diff else None,
+    }
+
+
 def _sim_profile(args: EngineArgs) -> dict[str, Any] | None:
     """All that `--device sim` predicted from: the file behind a name may change."""
     if args.device != "sim":
@@ -45,10 +58,13 @@ def _sim_profile(args: EngineArgs) -> dict[str, Any] | None:
 
 
 def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
+    """With the numbers that tell generations apart: a virtual machine often says no more than the maker's name."""
+    first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+    if "model name" not in fields:
+        return platform.machine()
+    numbers = [f"{name} {fields[name]}" for name in ("cpu family", "model", "stepping") if name in fields]
+    return f"{fields['model name']} ({', '.join(numbers)})"
 
 
 def _git(*arguments: str) -> str | None:

@@ -124,7 +124,7 @@ def _warm_up(engine: Engine) -> None:
 def _send(engine: Engine, workload: Workload, console: Console) -> list:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     streams: list = []
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, refresh_per_second=1) as progress:
         task = progress.add_task(f"{engine.args.stage}: requests", total=len(workload.requests))
         began = time.perf_counter()
         for request, send_at in zip(workload.requests, workload.send_at, strict=True):

@@ -70,10 +70,10 @@ UNSTABLE = "unstable: the interval is wider than the effect"
 
 def remark(ratio: dict[str, Any]) -> str:
     """What the interval says against the median: NO_DIFFERENCE where it holds 1, UNSTABLE, or nothing. Of a single pair
-    nothing is known."""
+    nothing is known. In logarithms, so that of a ratio and its reciprocal the same is said."""
     if ratio["low"] <= 1 <= ratio["high"] or len(ratio["pairs"]) == 1:
         return NO_DIFFERENCE
-    if ratio["high"] - ratio["low"] > abs(ratio["median"] - 1):
+    if ratio["low"] <= 0 or math.log(ratio["high"] / ratio["low"]) > abs(math.log(ratio["median"])):
         return UNSTABLE
     return ""
 

@@ -109,8 +109,8 @@ def _null(plan: Plan, null: dict[str, Any] | None) -> list[str]:
             f"The A/A test (null.json) is not of this device and CPU, but of {null.get('device')} on {cpu}: how often "
             "two arms that are alike would seem to differ was not measured here."
         )
-    if null_verdict(null) != "holds":
-        lines.append(f"The A/A test did not come out as it should ({null_verdict(null)}): {null_figures(null)}.")
+    if null["verdict"] != "holds":
+        lines.append(f"The A/A test did not come out as it should ({null['verdict']}): {null_figures(null)}.")
     return lines
 
 
@@ -120,26 +120,20 @@ def null_is_of(plan: Plan, null: dict[str, Any]) -> bool:
     return own == (null.get("device"), (null.get("environment") or {}).get("cpu_model"))
 
 
-def null_verdict(null: dict[str, Any]) -> str:
-    """Files of before have `holds`."""
-    if "holds" in null:
-        return "holds" if null["holds"] else "fails"
-    return str(null.get("verdict"))
-
-
 def null_figures(null: dict[str, Any]) -> str:
     """How often arms that are alike seemed to differ, and how wide the intervals were."""
     share, width, most = (null[name] for name in ("share_that_holds_1", "median_half_width", "most_half_width"))
     return (
         f"of {of_many(len(null_judged(null)), 'interval')} between arms that are alike (every stage with "
-        f"{null_constants(null)} constants) {share:.0%} hold 1 (85 to 99% is right); their median half-width is "
+        f"{null_constants(null)} constants at {listed(null['shapes'])}, {of_many(null['repeats'], 'repeat')} of "
+        f"{of_many(null['rounds'], 'round')}) {share:.0%} hold 1 (85 to 99% is right); their median half-width is "
         f"{width:.1%} (at most {most:.0%})"
     )
 
 
 def null_judged(null: dict[str, Any]) -> list[dict[str, Any]]:
-    """The intervals that its verdict is about: all, in files of before."""
-    return [one for one in null["intervals"] if one.get("judged", True)]
+    """The intervals that its verdict is about."""
+    return [one for one in null["intervals"] if one["judged"]]
 
 
 def null_constants(null: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from experiments.compare.metrics import COUNTS, TIMES, Metric
 from experiments.compare.records import Arm, Plan, Run
 from experiments.intervals import ENOUGH, NO_DIFFERENCE, coverage, shown
-from report.cautions import null_figures, null_is_of, null_verdict
+from report.cautions import null_figures, null_is_of
 from report.comparison import REFERENCE, Ratio, number, tokens_verdict, values
 from report.words import constants_said, listed, of_many, who
 
@@ -169,7 +169,7 @@ def in_short(
     elif not null_is_of(plan, null):
         found.append(Sentences("A/A test", ["The one beside these results is of another device or CPU."]))
     else:
-        found.append(Sentences("A/A test", [f"{null_verdict(null).capitalize()}: {null_figures(null)}."]))
+        found.append(Sentences("A/A test", [f"{null['verdict'].capitalize()}: {null_figures(null)}."]))
     return found
 
 

@@ -257,7 +257,8 @@ def device_text(environment: dict[str, Any]) -> str:
     model = profile.get("model", {}).get("name", "?")
     return (
         f"{environment.get('device')}: no model runs; a forward takes as long as profile {profile.get('name')} "
-        f"predicts ({model} on {profile.get('device')}), and leaves the cores free"
+        f"predicts ({model} on {profile.get('device')}), during which its ranks sleep; what simulating takes of the "
+        "cores, and how much longer than predicted a forward lasted, stands among the times"
     )
 
 

@@ -14,7 +14,7 @@ the arms come in the opposite order and the mechanism before the engine, with th
 
 The ratio is that of the medians of a round; that of the rounds must be at most 1.3, with its whole interval, where
 nothing streams: with as few cores as here the bare mechanism, which has the machine for itself, is no measure for a
-turn that shares it. Not in that time is `late`: how long after rank 0 the last rank came to a broadcast, which is
+turn that shares it. Not in that time is `late`: how long after rank 0 began to send the last rank came, which is
 shown beside the verdict, and `with late`, the ratio if it were in it.
 
 Where there are more ranks than cores, those that have the input plan on the cores that are bringing it to the others.
@@ -26,8 +26,9 @@ The trace itself is in the engine's time: at most ten calls of 0.1 to 0.3 us, of
 read the CPU clock (`bench overhead`).
 
 `--scheduling rank0`, the default of rpyc, makes two calls a turn and sends a plan; `replicated` makes one. Both are
-measured. Beside it, at T=2: the CPU time of rank 0 in a decode turn for everything but the forward and this: at most
-400 us. An engine is started again, up to three times in all, when its 16 requests did not arrive together.
+measured. Beside it, at T=2: the CPU time of rank 0, with a router's, in a decode turn for all but the forward and
+this: at most 400 us. An engine is started again, up to three times in all, when its 16 requests did not arrive
+together.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ def show(result: dict[str, Any]) -> None:
         console.print(explained)
     console.print(
         "bare, busy: the mechanism between ranks that do nothing, and between ranks that burn what planning takes;"
-        " late: how long after rank 0 the last rank came to the broadcast (negative: before it), which is not in"
+        " late: how long after rank 0 began to send the last rank came (negative: before it), which is not in"
         " `engine`; with late: the ratio to bare if it were. The verdict of the first table counts; that on the ratio"
         " to busy ranks only explains it.",
         soft_wrap=True,
@@ -206,7 +207,7 @@ def show(result: dict[str, Any]) -> None:
         parts = ", ".join(f"{name} {cpu:.0f}" for name, cpu in one["parts"].items())
         total = one["total"]
         console.print(
-            f"{one['stage']}, T = 2: rank 0's CPU in a decode turn but the forward and the above:"
+            f"{one['stage']}, T = 2: CPU of rank 0, and of a router, in a decode turn but the forward and the above:"
             f" {total['median']:.0f} [{total['low']:.0f}, {total['high']:.0f}] us (at most {OWN_AT_MOST:g}:"
             f" {one['verdict']}): {parts}",
             soft_wrap=True,

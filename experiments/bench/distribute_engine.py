@@ -32,8 +32,8 @@ class Arm:
 
 
 def measure_engine(arm: Arm, ranks: int, repeat: int) -> tuple[dict[str, Turns], dict[str, float]]:
-    """The turns with each payload; the CPU time of rank 0's other parts in a decode turn, us. SystemExit of one line if
-    the requests arrive together in no engine of TRIES."""
+    """The turns with each payload; the CPU time of rank 0's other parts, and of a router's, in a decode turn, us.
+    SystemExit of one line if the requests arrive together in no engine of TRIES."""
     for attempt in range(TRIES):
         trace = trace_engine(arm, ranks, (repeat, attempt))
         decoding, arrivals = trace.decode_turns(RUNNING), trace.arrival_turns(RUNNING)

@@ -2,9 +2,10 @@
 
 All times are on the monotonic clock that the processes of a host share.
 
-Broadcast and peer: from the moment the last rank has come to the broadcast until the last follower has the list. How
-long rank 0 had waited for that moment is kept apart: a lock-step collective charges everyone for the slowest rank, and
-what made that rank late is its own turn, not the mechanism. In the mechanism's arm the followers always come first.
+Broadcast and peer: rank 0's encoding, and from the moment it sends and the last rank has come until the last follower
+has the list. How long rank 0 had waited for that moment is kept apart: a lock-step collective charges everyone for the
+slowest rank, and what made that rank late is its own turn, not the mechanism. In the mechanism's arm the followers
+always come first.
 
 rpyc: a call goes out (from the router's beginning to encode until the last rank has its argument) and comes back (from
 the moment the last rank has its result until the router has rank 0's as an object). What lies between is the ranks' own
@@ -30,7 +31,8 @@ PLANNING = ("process_input_requests", "get_next_batch_to_run")
 
 @dataclass
 class Turns:
-    """Of one run and one kind of turn, us. late: how long after rank 0 the last follower came, negative: before.
+    """Of one run and one kind of turn, us. late: how long after rank 0 began to send the last follower came, negative:
+    before.
 
     pause: since the beginning of the turn before, but for the same of it. planning: CPU time of a rank that plans, from
     having the input to the forward.
@@ -114,8 +116,10 @@ class RunTrace:
     def _broadcast(self, number: int) -> tuple[int, int]:
         """wall and late in ns: turn n of one rank is turn n of every rank."""
         inside = [[part for part in rank.turns[number].parts if part.name in DISTRIBUTE] for rank in self.ranks]
-        entered = [parts[0].begin for parts in inside]
-        return max(parts[-1].end for parts in inside[1:]) - max(entered), max(entered[1:]) - entered[0]
+        sends = next(part.begin for part in inside[0] if part.name == "transport")
+        came = max(parts[0].begin for parts in inside[1:])
+        encoding = sends - inside[0][0].begin
+        return encoding + max(parts[-1].end for parts in inside[1:]) - max(sends, came), came - sends
 
     def _called(self, number: int) -> tuple[int, int]:
         wall, begin = 0, 0
@@ -149,9 +153,12 @@ class RunTrace:
         return total / len(planning) / len(numbers) / 1000
 
     def own_cpu_us(self, numbers: list[int]) -> dict[str, float]:
-        """CPU time per turn of rank 0's parts but the forward and what brought the input."""
-        parts = parts_of(self.ranks[0], self._turns_of(self.ranks[0], numbers))
-        return {name: cpu / len(numbers) / 1000 for name, (_, cpu) in parts.items() if name not in NOT_OWN}
+        """CPU time per turn of rank 0's parts but the forward and what brought the input. Of rpyc the router does a
+        share of what rank 0 does elsewhere (taking requests in, sending texts out): it is one more part, "router"."""
+        own = _own_parts(self.ranks[0], self._turns_of(self.ranks[0], numbers), len(numbers))
+        if self.router:
+            own["router"] = sum(_own_parts(self.router, numbers, len(numbers)).values())
+        return own
 
     def _turns_of(self, rank: ThreadTrace, numbers: list[int]) -> list[int]:
         """The rank's turns of these turns of the leader: the same ones, or the calls that the router made in them."""
@@ -160,6 +167,11 @@ class RunTrace:
         spans = [(turn.begin, turn.parts[-1].end) for turn in (self.router.turns[number] for number in numbers)]
         begins = [turn.begin if turn.parts else 0 for turn in rank.turns]
         return [n for begin, end in spans for n in range(bisect_left(begins, begin), bisect_right(begins, end))]
+
+
+def _own_parts(thread: ThreadTrace, turns: list[int], per: int) -> dict[str, float]:
+    parts = parts_of(thread, turns)
+    return {name: cpu / per / 1000 for name, (_, cpu) in parts.items() if name not in NOT_OWN}
 
 
 def _calls_of(thread: ThreadTrace) -> list[Call]:

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         check_folder(folder, "--runs")
         with locked(folder):
             if options.resume:
-                check_same(folder, read_plan(folder).environment, plan.environment)
+                check_resumable(folder, plan)
                 drop_torn_line(folder)
             else:
                 check_empty(folder)
@@ -97,6 +97,15 @@ def make_plan(device: str, model_path: str | None, repeats: int, rounds: int | N
     return Plan(arms, repeats, workload, settings, environment(args))
 
 
+def check_resumable(folder: Path, plan: Plan) -> None:
+    """ValueError unless the runs there are of this plan, but for how many there shall be."""
+    before = read_plan(folder)
+    check_same(folder, before.environment, plan.environment)
+    for what in ("arms", "workload", "settings"):
+        if getattr(before, what) != getattr(plan, what):
+            raise ValueError(f"--resume: {folder} was begun with other {what}: {getattr(before, what)}")
+
+
 def judged(plan: Plan, runs: list[Run]) -> dict[str, Any]:
     """`intervals`: B over A of every figure of each arm, `judged` where it is one of FIGURES; `samples`: the figures of
     every run."""
@@ -117,6 +126,8 @@ def judged(plan: Plan, runs: list[Run]) -> dict[str, Any]:
         "bench": "null",
         "device": device,
         "repeats": plan.repeats,
+        "rounds": plan.workload.rounds,
+        "shapes": list(dict.fromkeys(arm.shape for arm in plan.arms)),
         "intervals": intervals,
         "intervals_judged": len(counted),
         "samples": [

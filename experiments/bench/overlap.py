@@ -34,7 +34,8 @@ from evolution.checks import resolve_args
 from evolution.engine import Engine
 from evolution.environment import environment
 from evolution.metrics import collect
-from experiments.intervals import median_interval, pairwise_ratio, remark, shown, verdict
+from experiments.bench.rounds import spread
+from experiments.intervals import pairwise_ratio, remark, shown, verdict
 
 ARMS = ("normal", "overlap")
 INPUT_LEN, OUTPUT_LEN = 128, 128
@@ -144,9 +145,7 @@ def judge(samples: dict[str, dict[str, list[float]]], predicted: float) -> dict[
 def hidden_share(overlap: list[float], normal: list[float]) -> dict[str, Any] | None:
     if min(normal) <= 0:
         return None
-    shares = [1 - a / b for a, b in zip(overlap, normal, strict=True)]
-    low, high = median_interval(shares)
-    return {"median": float(np.median(shares)), "low": low, "high": high, "pairs": shares}
+    return spread([1 - a / b for a, b in zip(overlap, normal, strict=True)])
 
 
 def show(result: dict[str, Any]) -> None:

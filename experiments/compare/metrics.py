@@ -43,8 +43,23 @@ def counted(run: Run, name: str) -> int:
 
 def cpu_us(run: Run) -> float:
     """Of all processes, without what only simulating takes."""
-    simulating = run.stats.get("sim_cpu_seconds", 0) + run.stats.get("sim_others_cpu_seconds", 0)
-    return sum(process.cpu_us for process in run.processes) - simulating * 1e6
+    return sum(process.cpu_us for process in run.processes) - _simulating_s(run) * 1e6
+
+
+def simulating_cores(run: Run) -> float | None:
+    """Cores that simulating the accelerator kept busy, on average over the workload: taken off `cpu_us`, and not there
+    for the processes that run beside it."""
+    return _simulating_s(run) / run.duration_s if "sim_cpu_seconds" in run.stats else None
+
+
+def overshoot_us(run: Run) -> float | None:
+    """What a simulated forward lasted beyond its prediction on rank 0, mean over all of them. The latencies hold it."""
+    forwards = run.stats.get("sim_forwards", 0)
+    return run.stats["sim_overshoot_seconds"] * 1e6 / forwards if forwards else None
+
+
+def _simulating_s(run: Run) -> float:
+    return run.stats.get("sim_cpu_seconds", 0) + run.stats.get("sim_others_cpu_seconds", 0)
 
 
 def switches(run: Run) -> int:
@@ -125,5 +140,7 @@ TIMES = [
     Metric("CPU time a turn", "us", lambda run: _per_turn(run, cpu_us(run))),
     Metric("CPU time a 1,000 tokens", "s", lambda run: cpu_us(run) / run.output_tokens / 1000),
     Metric("dispatcher's CPU time a 1,000 tokens", "us", dispatcher_us),
+    Metric("simulating, cores", "", simulating_cores),
+    Metric("overshoot of a forward", "us", overshoot_us),
     Metric("start", "s", lambda run: run.startup_s),
 ]

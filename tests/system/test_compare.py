@@ -77,7 +77,7 @@ def test_the_tables_are_whole(folder: Path) -> None:
     assert all(len(one.ratio["pairs"]) == 2 for one in found)
 
 
-def test_more_repeats_go_on_with_the_same_folder(folder: Path) -> None:
+def test_a_whole_comparison_is_not_run_again_and_takes_no_other_options(folder: Path) -> None:
     options = ("--constants", "level,era", "--tp-size", "2")
     before = (folder / RUNS).read_bytes()
     other = compare(folder, *options, "--repeats", "2")
@@ -113,6 +113,11 @@ def test_an_interrupted_comparison_keeps_what_it_has(tmp_path: Path) -> None:
     runs = read_runs(folder)
     assert runs[: len(kept)] == kept
     assert len({(run.repeat, run.arm) for run in runs}) == len(runs) == 4
+    more = compare(folder, "--resume", "--repeats", "3")
+    assert more.returncode == 0, more.stderr
+    assert read_plan(folder).repeats == 3
+    assert read_runs(folder)[:4] == runs
+    assert {(run.repeat, run.arm) for run in read_runs(folder)[4:]} == {(2, run.arm) for run in runs}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evolution.compare_command import remaining
-from experiments.bench.null import judged
+from experiments.bench.null import check_resumable, judged
 from experiments.compare.measure import thinned
 from experiments.compare.metrics import (
     COUNTS,
@@ -35,6 +35,7 @@ from experiments.compare.records import (
     append_run,
     drop_torn_line,
     read_runs,
+    write_plan,
 )
 from report.comparison import era_pairs, heading, number, ratio, stage_pairs, values
 
@@ -202,6 +203,17 @@ def test_the_null_test_holds_where_it_should() -> None:
     result = judged(plan, [run for run in runs if run.arm.tp_size != 1] + drifting)
     assert result["share_that_holds_1"] == pytest.approx(12 / 13)
     assert result["verdict"] == "holds"
+
+
+def test_the_null_test_goes_on_with_nothing_but_its_own_plan(tmp_path: Path) -> None:
+    plan, _ = null_runs(1.0, 5)
+    write_plan(tmp_path, plan)
+    check_resumable(tmp_path, msgspec.structs.replace(plan, repeats=12))
+    workload = msgspec.structs.replace(plan.workload, rounds=plan.workload.rounds + 1)
+    for changed in ({"workload": workload}, {"settings": {"device": "cpu"}}, {"arms": plan.arms[:2]}):
+        (what,) = changed
+        with pytest.raises(ValueError, match=f"was begun with other {what}"):
+            check_resumable(tmp_path, msgspec.structs.replace(plan, **changed))
 
 
 @pytest.mark.parametrize(("value", "text"), [(0, "0"), (0.01234, "0.0123"), (9.876, "9.88"), (12345.6, "12,346")])

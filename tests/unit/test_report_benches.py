@@ -42,5 +42,5 @@ def test_a_picture_of_a_bench_has_the_caption_that_its_module_gives():
 
 def test_an_a_a_test_of_another_version_is_one_line(tmp_path):
     (tmp_path / "null.json").write_text('{"bench": "null", "intervals": []}')
-    with pytest.raises(ValueError, match="null.json lacks median_half_width, most_half_width, share_that_holds_1: "):
+    with pytest.raises(ValueError, match="null.json lacks median_half_width, most_half_width, repeats, "):
         read_bench(tmp_path / "null.json")

@@ -218,7 +218,8 @@ def test_how_many_would_seem_to_differ_by_chance_is_told(pairs, by_chance):
 def a_null(**changed: object) -> dict[str, Any]:
     return {
         "bench": "null", "device": "sim", "verdict": "holds", "share_that_holds_1": 0.95, "median_half_width": 0.02,
-        "intervals": [{"arm": "peer level replicated TP 2 DP 1", "metric": "TPOT"}], "most_half_width": 0.03,
+        "intervals": [{"arm": "peer level replicated TP 2 DP 1", "metric": "TPOT", "judged": True}],
+        "most_half_width": 0.03, "shapes": ["TP 1 DP 1", "TP 2 DP 1"], "repeats": 9, "rounds": 6,
         "environment": {"cpu_model": comparison.ENVIRONMENT["cpu_model"]},
     } | changed  # fmt: skip
 
@@ -243,7 +244,6 @@ def test_few_runs_missing_arms_and_a_missing_null_test_are_told():
 
 def test_a_whole_comparison_with_its_null_test_needs_no_caution():
     assert said({BROADCAST: [1.0] * 6, PEER: [1.0] * 6}, a_null()) == []
-    assert said({BROADCAST: [1.0] * 6, PEER: [1.0] * 6}, a_null(verdict=None, holds=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_whole_comparison_with_its_null_test_needs_no_caution():
         ({"environment": {}}, "not of this device and CPU"),
         ({"verdict": "fails", "share_that_holds_1": 0.7}, "(fails): of 1 interval between arms that are alike"),
         ({"verdict": "undecided"}, "did not come out as it should (undecided)"),
-        ({"holds": False}, "did not come out as it should (fails)"),
+        ({"verdict": "fails"}, "constants at TP 1 DP 1 and TP 2 DP 1, 9 repeats of 6 rounds)"),
     ],
 )
 def test_an_a_a_test_of_another_machine_or_that_does_not_hold_is_told(changed, words):

@@ -36,9 +36,10 @@ def whole(folder: Path) -> Path:
     runs = [comparison.run(of, repeat, scales[of] + 0.01 * repeat) for repeat in range(3) for of in ARMS]
     comparison.write(folder, comparison.plan(ARMS, 3), runs)
     ratio = pairwise_ratio([1.0, 1.1, 1.2], [1.0, 1.0, 1.0])
-    alike = [{"arm": "peer level", "metric": "TPOT", **ratio}]
+    alike = [{"arm": "peer level", "metric": "TPOT", "judged": True, **ratio}]
     null = {"bench": "null", "intervals": alike, "share_that_holds_1": 1.0, "median_half_width": 0.1,
-            "most_half_width": 0.03, "holds": False}  # fmt: skip
+            "most_half_width": 0.03, "verdict": "fails", "shapes": ["TP 1 DP 1"], "repeats": 3,
+            "rounds": 2}  # fmt: skip
     made = {"bench": "radix", "unit": "<us>", "ratios": {"a <b>": ratio}, "rows": [{"stage": "peer", "cores": 0.5}]}
     for result in (null, made):
         (folder / f"{result['bench']}.json").write_text(json.dumps(result))
