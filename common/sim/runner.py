@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # A launch time and a CPU time, both in ns and below 2**63, travel as one int.
 CPU_BITS = 63
+LAUNCH_SHARE = 0.8
 HASH_ROUNDS = 200  # of which the time is measured first; about 0.1 ms
 
 
@@ -116,10 +117,11 @@ class SimRunner:
 
     def _launch(self) -> None:
         """Keep a core busy, and not the interpreter: the driver's part in launching kernels holds up no other thread of
-        the process. The thread's own CPU clock says when it is enough, so being preempted does not shorten the work."""
+        the process. The thread's own CPU clock says when it is enough, so being preempted does not shorten the work; and
+        each call is for most of what is left, since the core may be slower now than when its speed was taken."""
         burned = 0
         while (left := self._launch_ns - burned) > 0:
-            rounds = max(1, round(left * self._rounds_per_ns))
+            rounds = max(1, round(LAUNCH_SHARE * left * self._rounds_per_ns))
             burned += _hash(rounds)
         self._launch_cpu += burned
 

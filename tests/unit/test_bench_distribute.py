@@ -142,7 +142,7 @@ def test_a_short_round(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
         assert sum(one["totals"]) / 2 == pytest.approx(sum(one["parts"].values()))  # parts are means of the rounds
         assert not one["parts"].keys() & {"forward", "transport", "encode", "decode", "idle"}
     distribute.show(result)
-    assert "rank 0's CPU in a decode turn" in capsys.readouterr().out
+    assert "CPU of rank 0, and of a router, in a decode turn" in capsys.readouterr().out
     assert all(Path(path).stat().st_size > 1000 for path in draw(result, tmp_path))
 
 

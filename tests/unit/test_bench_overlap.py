@@ -38,7 +38,7 @@ def test_a_pair_of_engines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 def test_a_share_of_nothing_is_none() -> None:
     """A forward may be predicted longer than a turn took."""
     assert overlap.hidden_share([1e-4, 1e-4], [2e-4, 0.0]) is None
-    assert overlap.hidden_share([1e-4, 3e-4], [2e-4, 3e-4])["pairs"] == [0.5, 0.0]
+    assert overlap.hidden_share([1e-4, 3e-4], [2e-4, 3e-4])["values"] == [0.5, 0.0]
 
 
 def test_other_tokens_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
