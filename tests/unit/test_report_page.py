@@ -128,7 +128,7 @@ def test_what_came_from_files_is_escaped(page):
 def test_it_says_what_is_there(page):
     text = Reader(page.read_text(encoding="utf-8")).text
     assert "level: rpyc 0.72 times peer's [0.71, 0.72: range of 3] at TP 2 DP 1." in text
-    assert "Of 1 interval between arms that are alike (every stage with level constants at TP 1 DP 1, 3 repeats of 2 rounds) 100% hold 1" in text
+    assert "constants at TP 1 DP 1, 3 repeats of 2 rounds) 100% hold 1" in text
     assert "95% interval " not in text  # three pairs are too few
     assert "It is so, see there ." in text
     assert "3 runs of each arm" in text
