@@ -47,6 +47,7 @@ def trace_command(options: argparse.Namespace) -> int:
     for thread in threads:
         if turns := working_turns(thread):
             console.print(parts_table(thread, turns))
+            console.print(below_parts(thread, turns) + "\n")
     for replica in replicas(threads):
         if split := distribute_split(replica, working_turns(replica[0])):
             steps = ", ".join(f"{name} {us:.1f}" for name, us in split.items())
@@ -70,9 +71,9 @@ def accounts_table(rows: list[Agreement]) -> Table:
 
 
 def parts_table(thread: ThreadTrace, turns: list[int]) -> Table:
-    """The mean of the working turns; below it what was counted, and what the other turns took."""
+    """The mean of the working turns."""
     name = thread.process if thread.thread == "loop" else f"{thread.process} {thread.thread}"
-    table = Table(title=f"{name}: {len(turns)} turns that ran something; their mean:")
+    table = Table(title=f"{name}: {len(turns)} turns that ran something; mean")
     for column in ("part", "wall us", "CPU us"):
         table.add_column(column, justify="right" if column != "part" else "left")
     parts = parts_of(thread, turns)
@@ -80,7 +81,6 @@ def parts_table(thread: ThreadTrace, turns: list[int]) -> Table:
         table.add_row(part, *_per_turn(wall, cpu, turns))
     table.add_section()
     table.add_row("together", *_per_turn(sum(wall for wall, _ in parts.values()), cpu_of(thread, turns), turns))
-    table.caption = _caption(thread, turns)
     return table
 
 
@@ -88,7 +88,7 @@ def _per_turn(wall: int, cpu: int, turns: list[int]) -> tuple[str, str]:
     return f"{wall / len(turns) / 1000:.1f}", f"{cpu / len(turns) / 1000:.1f}"
 
 
-def _caption(thread: ThreadTrace, turns: list[int]) -> str:
+def below_parts(thread: ThreadTrace, turns: list[int]) -> str:
     """What was counted, of how many turns it is known how their CPU time divides, and what the other turns took."""
     names = {"prefill": "with a prefill", "other": "others"}
     kinds = [
@@ -96,10 +96,10 @@ def _caption(thread: ThreadTrace, turns: list[int]) -> str:
         for kind, (count, sampled) in sampled_of(thread, turns).items()
     ]
     counted = ", ".join(f"{count} {value / len(turns):.2f}" for count, value in counts_of(thread, turns).items())
-    caption = f"Counted in such a turn, mean: {counted}. " if counted else ""
-    caption += f"The CPU time of a turn is exact; by part it is an estimate from the sampled turns: {'; '.join(kinds)}."
+    text = f"Counted in such a turn, mean: {counted}. " if counted else ""
+    text += f"The CPU time of a turn is exact; by part it is an estimate from the sampled turns: {'; '.join(kinds)}."
     others = [n for n in range(1, len(thread.turns)) if n not in set(turns)]
     if others:
         wall = sum(wall for wall, _ in parts_of(thread, others).values()) / 1e6
-        caption += f" {len(others)} turns ran nothing: {wall:.0f} ms, CPU {cpu_of(thread, others) / 1e6:.0f} ms in all."
-    return caption
+        text += f" {len(others)} turns ran nothing: {wall:.0f} ms, CPU {cpu_of(thread, others) / 1e6:.0f} ms in all."
+    return text
