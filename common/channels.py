@@ -124,6 +124,10 @@ class Sender:
         monitor.recv_multipart()
         self._socket.disable_monitor()
 
+    def close(self) -> None:
+        """Nobody listens any more: what was not taken is dropped. Not to be sent to again."""
+        self._socket.close(linger=0)
+
     def send(self, message: Any, trace: Trace | NoTrace = NO_TRACE) -> None:
         """`trace`: of the calling thread."""
         data = self._encode(message)

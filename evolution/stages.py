@@ -97,6 +97,13 @@ def notes(args: EngineArgs) -> list[str]:
     return lines
 
 
+def known_processes(args: EngineArgs) -> list[str] | None:
+    """The names of the processes that `args` would start; None where the stage does not say."""
+    if not hasattr(find_stage(args.stage)[1], "process_tree"):
+        return None
+    return [node.name for node in process_tree(args).walk()]
+
+
 def process_tree(args: EngineArgs) -> ProcessNode:
     """The processes that `args` would start, from the main process down."""
     module = find_stage(args.stage)[1]

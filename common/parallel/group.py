@@ -75,10 +75,11 @@ class GroupSpec:
         return cls(size, collectives, store_path, buffer, slot_bytes, first_rank, ranks_on_host or size, blocks)
 
 
-def join(spec: GroupSpec | None, rank: int) -> Collectives:
+def join(spec: GroupSpec | None, rank: int, beat: Callable[[], None] = lambda: None) -> Collectives:
     """In a rank, in the thread that will run the forward: the collectives of its group; None is a group of one.
 
-    Every rank of the group must call it. On cuda it also makes the rank's GPU the current one of this thread.
+    `beat` is called as each collective begins: of ranks that wait for one another, the one that has begun fewer is the
+    one that is waited for. Every rank of the group must call it. On cuda it also makes the rank's GPU the current one of this thread.
     """
     from common.parallel.collectives import YIELDS_BEFORE_BLOCKING, ShmCollectives, SingleRank, TorchCollectives
 
@@ -88,9 +89,9 @@ def join(spec: GroupSpec | None, rank: int) -> Collectives:
         return SingleRank()
     if spec.collectives == "shm":
         yields = 0 if spec.blocks else YIELDS_BEFORE_BLOCKING
-        return ShmCollectives(spec.buffer, rank, spec.size, spec.slot_bytes, yields)
+        return ShmCollectives(spec.buffer, rank, spec.size, spec.slot_bytes, yields, beat)
     dist = _meet(spec, rank)
-    return TorchCollectives(dist.new_group(backend=_torch_backend(spec)), close=dist.destroy_process_group)
+    return TorchCollectives(dist.new_group(backend=_torch_backend(spec)), close=dist.destroy_process_group, beat=beat)
 
 
 def control_group(spec: GroupSpec, rank: int) -> ProcessGroup:

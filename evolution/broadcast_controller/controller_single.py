@@ -66,7 +66,7 @@ class ControllerSingle:
         self.send_to_main = Sender(context.zmq, endpoints.control)
         constants = in_force(args)
         self.blocks = args.idle == "block"
-        self.tp_server = Worker(args, replica, 0, group, constants.rules, self.trace)
+        self.tp_server = Worker(args, replica, 0, group, constants.rules, self.trace, context.slot)
         context.mark("loaded")
         if args.tp_size > 1:
             encoding = make_encoding(constants.broadcast, list[Request] if args.scheduling == "replicated" else Turn)

@@ -25,6 +25,7 @@ def start_model_processes(args: EngineArgs, endpoints: Endpoints, supervisor: Su
             "evolution.rpyc_router.model_server:run_model_process",
             {"args": args, "replica": replica, "rank": rank, "group": group, "socket_path": socket_path},
             rank_env(args),
+            replica,
         )
 
 

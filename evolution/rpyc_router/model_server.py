@@ -26,7 +26,8 @@ def run_model_process(
     constants = in_force(args)
     end = ValueEnd if constants.calls == "by value" else ReferenceEnd
     trace = make_trace(args.trace_dir, context.name)  # the thread that serves is this one
-    service = ModelRpcService(context, Worker(args, replica, rank, group, constants.rules, trace), end)
+    worker = Worker(args, replica, rank, group, constants.rules, trace, context.slot)
+    service = ModelRpcService(context, worker, end)
     context.mark("loaded")
     server = make_server(service, socket_path, constants)
     context.ready({**service.worker.info, "rpyc_address": server.port})

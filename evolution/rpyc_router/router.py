@@ -8,6 +8,7 @@ import zmq.asyncio
 
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
+from common.faults import in_process
 from common.messages import Request, TurnOutput
 from common.processes import ChildContext, configure_logging
 from common.tracing import make_trace
@@ -17,6 +18,7 @@ from evolution.rpyc_router.model_client import ModelRpcClient, rpyc_addresses, s
 
 def run_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
     configure_logging(args.log_level, "router")
+    in_process(args, context)
     asyncio.run(run_router(context, args, endpoints))
 
 
@@ -41,6 +43,7 @@ async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoin
 class Router:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
         self.trace = make_trace(args.trace_dir, context.name)
+        self.slot = context.slot
         self.constants = in_force(args)
         self.blocks = args.idle == "block"
         self.model_client: ModelRpcClient
@@ -55,6 +58,7 @@ class Router:
             frame = await self.recv_from_tokenizer.socket.recv(copy=False)
             self.trace.part("recv_requests")
             self.recv_reqs.append(self.recv_from_tokenizer.decode(frame.buffer))
+            self.slot.take(1)
             self.trace.back()  # to what the other task is at
             self.arrived.set()
 
