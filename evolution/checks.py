@@ -55,6 +55,8 @@ def resolve_args(args: EngineArgs, measure_memory: bool = True) -> tuple[EngineA
     if args.overlap and args.scheduling != "replicated":
         raise ValueError("--overlap: every rank plans ahead for itself, so it goes with --scheduling replicated only")
 
+    if args.on_replica_failure == "degrade" and (args.dp_size == 1 or args.supervision == "era"):
+        raise ValueError("--on-replica-failure degrade goes with --dp-size above 1 and with --supervision full only")
     if args.fault:
         check_faults(args, known_processes(args))
 

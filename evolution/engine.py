@@ -49,7 +49,7 @@ from evolution.requests import RequestMaker
 from evolution.stages import make_endpoints
 from evolution.start import StartFailed, start_processes
 from evolution.streams import Stream
-from evolution.watchdog import Watchdog
+from evolution.watchdog import Watchdog, hang_limit
 
 STOP_TIMEOUT = 10.0
 
@@ -59,8 +59,8 @@ class Engine:
 
     Raises ValueError of one line for bad settings, before any process starts; EngineError when a process of the
     engine ends unasked or hangs (then every pending and later call raises it too, unless other replicas go on: see
-    `on_replica_failure`). Use it as a context manager, or call `shutdown()`. It may be used from any thread, and several
-    engines may live side by side.
+    `on_replica_failure`). Use it as a context manager, or call `shutdown()`. It may be used from any thread, and
+    several engines may live side by side.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -83,7 +83,7 @@ class Engine:
         self._drained = threading.Event()
         self._calls = ControlCalls(self.args.dp_size, self._lock, self._send, self._pending.raise_failure)
         self._replicas = Replicas(self.args, self._board, self._pending, self._calls, self.load)
-        self._watchdog = Watchdog(self._board, self.args.watchdog_timeout, self._is_waited_for, self._hangs)
+        self._watchdog = Watchdog(self._board, hang_limit(self.args), self._is_waited_for, self._hangs)
         self._owner = os.getpid()
         self._receiver: AnswerReceiver | None = None
         self._closing = False  # shutdown has begun

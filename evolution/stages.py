@@ -5,7 +5,7 @@ module may also hold `SUPPORTS`, a set of words out of {"dp", "rank0", "era", "o
 processes it would start; `check(args)`, which raises ValueError for what it cannot do; and `notes(args)`, what a reader
 of its figures must know. With "era" it holds `in_force(args)`, a dataclass of the constants that `args` ask for:
 `transport`, `codec`, `idle`, `rules`, and `scheduling` where that is not "replicated" by default; `LEVEL` and `ERAS`
-are all of them.
+are all of them; and `hears(args)`, which failures of its children the main process noticed then (`common.supervision`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 from common.args import EngineArgs
 from common.channels import Endpoints
 from common.process_tree import ProcessNode
+from common.processes import Failure
 
 STAGES = {
     "rpyc": "evolution.rpyc_router:launch",
@@ -60,6 +61,8 @@ def fill_in(args: EngineArgs) -> EngineArgs:
         raise ValueError(f"stage {args.stage!r} has no era of its own: use --constants level")
     if args.idle == "spin" and "era" not in supports(args.stage):
         raise ValueError(f"stage {args.stage!r} does not say that it can spin: use --idle block")
+    if args.supervision == "era" and not hasattr(module, "hears"):
+        raise ValueError(f"stage {args.stage!r} does not say what its era heard of a failure: use --supervision full")
     if hasattr(module, "check"):
         module.check(args)
     constants = _constants(args)
@@ -95,6 +98,11 @@ def notes(args: EngineArgs) -> list[str]:
     if args.constants == "era":
         lines.append(f"{args.stage}: constants of SGLang {_constants(args).version}; see `history eras`.")
     return lines
+
+
+def era_hears(args: EngineArgs) -> Callable[[Failure], bool]:
+    """With `--supervision era`: which failures of its children the main process notices."""
+    return find_stage(args.stage)[1].hears(args)
 
 
 def known_processes(args: EngineArgs) -> list[str] | None:

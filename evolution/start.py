@@ -9,14 +9,15 @@ from common.channels import Endpoints
 from common.processes import Board, Failure, ReadyReport, Supervisor
 from common.processes.board import Line
 from common.processes.stacks import is_stopped, read_stacks
-from evolution.stages import find_stage
+from evolution.stages import era_hears, find_stage
 
 LOOKS = 20  # per timeout
 LONGEST_BREAK = 1.0  # s between two looks
 
 
 class StartFailed(RuntimeError):
-    """Nothing was started; or nothing goes on: the message names the process that makes no progress, and shows where it and the others stand."""
+    """Nothing was started; or nothing goes on: then the message names the process that makes no progress, and shows
+    where it and the others stand."""
 
 
 def start_processes(
@@ -31,6 +32,8 @@ def start_processes(
     processes = wait_for_start(supervisor, supervisor.board, args.startup_timeout)
     if len(processes) == 1:
         raise StartFailed(f"stage {args.stage!r} started no process")
+    if args.supervision == "era":
+        supervisor.hear_only(era_hears(args))
     return processes
 
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from common.args import EngineArgs
 from common.processes import Board, Failure, name_this_thread
 from common.processes.board import DETOKENIZER_PART, DISPATCHER_PART, RANK_PART, Line
 from common.processes.stacks import process_state, read_stacks
@@ -27,6 +28,11 @@ logger = logging.getLogger(__name__)
 
 LOOKS = 20  # per timeout
 LONGEST_BREAK = 1.0  # s between two looks
+
+
+def hang_limit(args: EngineArgs) -> float:
+    """s without a finished turn after which the engine fails; 0 for never."""
+    return args.era_hang_limit if args.supervision == "era" else args.watchdog_timeout
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class ShmCollectives:
         yields: int = YIELDS_BEFORE_BLOCKING,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """yields: how often a waiting rank yields the core before it blocks. beat: called at each rendezvous, 0.1 us."""
+        """yields: how often a waiting rank yields the core before it blocks. beat: called at each rendezvous."""
         self._beat = beat
         self.rank = rank
         self.size = size

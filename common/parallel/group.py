@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -78,8 +79,8 @@ class GroupSpec:
 def join(spec: GroupSpec | None, rank: int, beat: Callable[[], None] = lambda: None) -> Collectives:
     """In a rank, in the thread that will run the forward: the collectives of its group; None is a group of one.
 
-    `beat` is called as each collective begins: of ranks that wait for one another, the one that has begun fewer is the
-    one that is waited for. Every rank of the group must call it. On cuda it also makes the rank's GPU the current one of this thread.
+    Every rank of the group must call it. On cuda it also makes the rank's GPU the current one of this thread. `beat` is
+    called as each collective begins: among ranks that stand still, the one that has begun fewer is waited for.
     """
     from common.parallel.collectives import YIELDS_BEFORE_BLOCKING, ShmCollectives, SingleRank, TorchCollectives
 

@@ -22,6 +22,7 @@ from common.lost_replicas import LostReplicas
 from common.messages import GenerateRequest, Request, StopRequest
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_env, rank_name
+from common.supervision import exceptions
 from common.tracing import make_trace
 from evolution.broadcast_controller.constants import in_force
 
@@ -32,6 +33,8 @@ def run_controller_multi_process(context: ChildContext, args: EngineArgs, endpoi
     context.supervisor.wait_ready()
     for queue in controller.queues:
         unlink_names(queue)
+    if args.supervision == "era":
+        context.supervisor.hear_only(exceptions)  # rank 0's killed the tree of its parent
     controller.lost = LostReplicas(context, args, endpoints, controller.take_out)
     context.ready()
     controller.loop()

@@ -17,6 +17,7 @@ from common.faults import in_process
 from common.lost_replicas import LostReplicas
 from common.messages import FinishedCount, GenerateRequest, Request, StopRequest
 from common.processes import ChildContext, configure_logging
+from common.supervision import exceptions
 from common.tracing import make_trace
 from evolution.peer_schedulers.replica import start_replica
 
@@ -45,6 +46,8 @@ class DataParallelController:
             start_replica(args, endpoints, self.supervisor, replica, channel, finished)
         self.supervisor.wait_ready()
         self.workers = [Sender(context.zmq, channel) for channel in channels]
+        if args.supervision == "era":
+            context.supervisor.hear_only(exceptions)  # a rank's was a SIGQUIT to its parent
         self.lost = LostReplicas(context, args, endpoints, self.take_out)
         self.poll_timeout = None if args.idle == "block" else 0
 

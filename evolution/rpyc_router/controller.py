@@ -21,6 +21,7 @@ from common.faults import in_process
 from common.lost_replicas import LostReplicas
 from common.messages import GenerateRequest, Request, StopRequest, TurnOutput
 from common.processes import ChildContext, PeerLost, configure_logging, name_this_thread
+from common.supervision import nothing
 from common.tracing import make_trace
 from evolution.rpyc_router.constants import in_force
 from evolution.rpyc_router.model_client import ModelRpcClient, rpyc_addresses, start_model_processes
@@ -64,6 +65,8 @@ class Controller:
             worker.start()
         for worker in self.workers:
             worker.connected.wait()
+        if args.supervision == "era":
+            context.supervisor.hear_only(nothing)  # a thread notices when its replica's connection breaks
         self.lost = LostReplicas(context, args, endpoints, self.take_out)
 
     def loop(self) -> None:

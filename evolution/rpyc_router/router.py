@@ -11,6 +11,7 @@ from common.channels import Endpoints, Receiver, Sender
 from common.faults import in_process
 from common.messages import Request, TurnOutput
 from common.processes import ChildContext, configure_logging
+from common.supervision import nothing
 from common.tracing import make_trace
 from evolution.rpyc_router.constants import in_force
 from evolution.rpyc_router.model_client import ModelRpcClient, rpyc_addresses, start_model_processes
@@ -28,10 +29,14 @@ async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoin
     ready = context.supervisor.wait_ready()
     router.model_client = ModelRpcClient(args, rpyc_addresses(args, ready, replica=0), router.trace)
     context.ready()
+    if args.supervision == "era":
+        context.supervisor.hear_only(nothing)
 
     receiving = asyncio.create_task(router.loop_for_recv_requests())
     forwarding = asyncio.create_task(router.loop_for_forward())
     done, _ = await asyncio.wait({receiving, forwarding}, return_when=asyncio.FIRST_COMPLETED)
+    if args.supervision == "era" and any(task.exception() for task in done):
+        await asyncio.Future()  # 0.1.5 looked at neither task: the router stays, and forwards nothing
     for task in done:
         task.result()  # raises what ended it
     receiving.cancel()
