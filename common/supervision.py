@@ -3,16 +3,16 @@
 With `full`, the default, the main process hears of any child's death or exception at any depth, and the watchdog finds
 what hangs. With `era` each process that has children hears only what its version's did, once the engine has started:
 
-| stage, version | a rank raises an exception | a rank is killed (SIGKILL, abort) |
-|---|---|---|
-| rpyc, 0.1.5, D = 1 | nobody looks: the router goes on receiving and forwards nothing more, requests wait | the same |
-| rpyc, 0.1.17, D > 1 | the thread of its replica lost the connection and killed the main process | the same |
-| broadcast, 0.2.0, D = 1 | rank 0: the main process is told. Rank k: nobody is; the next broadcast breaks in rank 0,
-    which then raises; in the middle of a forward rank 0 waits | idle: as rank k's exception. Else rank 0 waits |
-| broadcast, D > 1 | rank 0 takes ControllerMulti with it, and nobody tells the main process | the same, once noticed |
-| peer, 0.4.0, D = 1 | any rank: the main process is told | idle: the next broadcast breaks in the others, which raise. In
-    the middle of a forward they wait; 0.4.0's own watchdog ended that after 300 s |
-| peer, D > 1 | the controller dies with it (of SIGQUIT), and nobody tells the main process | the same, once noticed |
+rpyc, D = 1 (0.1.5)        A rank raises or is killed: the router's call fails, and nobody looks at the task that made
+                           it. The router goes on receiving and forwards nothing more.
+rpyc, D > 1 (0.1.17)       The same: the thread of that replica killed the main process.
+broadcast, D = 1 (0.2.0)   Rank 0 raises: the main process is told. Rank k raises or is killed: nobody is told; when
+                           idle the next broadcast breaks in rank 0, which raises; within a forward rank 0 waits.
+broadcast, D > 1           Rank 0 raises: ControllerMulti goes with it, and nobody tells the main process.
+peer, D = 1 (0.4.0)        Any rank raises: the main process is told. A rank is killed: when idle the next broadcast
+                           breaks in the others, which raise; within a forward they wait (for 300 s, until 0.4.0's own
+                           watchdog ended them).
+peer, D > 1                Any rank raises: the controller dies of its SIGQUIT, and nobody tells the main process.
 
 A router, controller or detokenizer that is killed is noticed by nobody in any of them. So requests hang, while the
 engine says that it is well: `Engine.health()` is ok. `--era-hang-limit` bounds that, through the watchdog.

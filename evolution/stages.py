@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import secrets
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -77,7 +78,10 @@ def fill_in(args: EngineArgs) -> EngineArgs:
 def make_endpoints(args: EngineArgs, folder: str) -> Endpoints:
     """The channels as the stage's constants want them."""
     constants = _constants(args)
-    return Endpoints(folder, constants.transport, constants.codec) if constants else Endpoints(folder)
+    secret = secrets.token_bytes(16)
+    if constants is None:
+        return Endpoints(folder, secret=secret)
+    return Endpoints(folder, constants.transport, constants.codec, secret)
 
 
 def _constants(args: EngineArgs) -> Any:

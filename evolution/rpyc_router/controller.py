@@ -162,7 +162,7 @@ class DataParallelWorkerThread(threading.Thread):
     async def loop_for_forward(self) -> None:
         constants = in_force(self.args)
         trace = make_trace(self.args.trace_dir, self.context.name, self.name)
-        model_client = ModelRpcClient(self.args, self.addresses, trace)
+        model_client = ModelRpcClient(self.args, self.addresses, self.endpoints.secret, trace)
         send_to_detokenizer = Sender(self.context.zmq, self.endpoints.token_batches)
         send_to_main = Sender(self.context.zmq, self.endpoints.control)
         self.connected.set()

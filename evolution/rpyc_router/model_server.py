@@ -20,7 +20,13 @@ from evolution.rpyc_router.transport import CountingChannel, ReferenceEnd, Value
 
 
 def run_model_process(
-    context: ChildContext, args: EngineArgs, replica: int, rank: int, group: GroupSpec, socket_path: str
+    context: ChildContext,
+    args: EngineArgs,
+    replica: int,
+    rank: int,
+    group: GroupSpec,
+    socket_path: str,
+    secret: bytes,
 ) -> None:
     configure_logging(args.log_level, rank_label(args, replica, rank))
     constants = in_force(args)
@@ -29,7 +35,7 @@ def run_model_process(
     worker = Worker(args, replica, rank, group, constants.rules, trace, context.slot)
     service = ModelRpcService(context, worker, end)
     context.mark("loaded")
-    server = make_server(service, socket_path, constants)
+    server = make_server(service, socket_path, constants, secret)
     context.ready({**service.worker.info, "rpyc_address": server.port})
     server.start()  # serves the router's connection, and returns when the router closes it
     service.worker.close()

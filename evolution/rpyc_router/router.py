@@ -7,7 +7,7 @@ import asyncio
 import zmq.asyncio
 
 from common.args import EngineArgs
-from common.channels import Endpoints, Receiver, Sender
+from common.channels import FORGED, Endpoints, Receiver, Sender
 from common.faults import in_process
 from common.messages import Request, TurnOutput
 from common.processes import ChildContext, configure_logging
@@ -27,7 +27,8 @@ async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoin
     start_model_processes(args, endpoints, context.supervisor, replica=0)  # first: they take longest
     router = Router(context, args, endpoints)
     ready = context.supervisor.wait_ready()
-    router.model_client = ModelRpcClient(args, rpyc_addresses(args, ready, replica=0), router.trace)
+    addresses = rpyc_addresses(args, ready, replica=0)
+    router.model_client = ModelRpcClient(args, addresses, endpoints.secret, router.trace)
     context.ready()
     if args.supervision == "era":
         context.supervisor.hear_only(nothing)
@@ -62,7 +63,9 @@ class Router:
         while True:
             frame = await self.recv_from_tokenizer.socket.recv(copy=False)
             self.trace.part("recv_requests")
-            self.recv_reqs.append(self.recv_from_tokenizer.decode(frame.buffer))
+            message = self.recv_from_tokenizer.decode(frame.buffer)
+            if message is not FORGED:
+                self.recv_reqs.append(message)
             self.slot.take(1)
             self.trace.back()  # to what the other task is at
             self.arrived.set()
