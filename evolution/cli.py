@@ -1,4 +1,4 @@
-"""The command line: `python -m evolution run | trace | compare | report | processes | bench | history | model`."""
+"""The command line: `python -m evolution run | trace | compare | report | processes | faults | bench | ...`."""
 
 from __future__ import annotations
 

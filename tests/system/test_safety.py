@@ -65,7 +65,7 @@ def refused(act) -> bool:
 
 
 def send_junk(addresses: list[tuple[str, int]]) -> int:
-    """To each address each kind of junk, some of it half a message with the connection left open; how many were taken."""
+    """To each address each kind of junk, the connection left open for a while; how many were taken."""
     connections = []
     for address in addresses:
         for junk in JUNK:
@@ -105,8 +105,8 @@ def check_another_user(engine: Engine, addresses: list[tuple[str, int]]) -> None
         return {
             "sent": send_junk(addresses),
             "signals": [refused(lambda pid=pid: os.kill(pid, signal.SIGKILL)) for pid in pids],
-            "files": [refused(lambda pid=pid: os.listdir(f"/proc/{pid}/fd")) for pid in pids],
-            "memory": [refused(lambda pid=pid: open(f"/proc/{pid}/mem", "rb").close()) for pid in pids],
+            "files": [refused(lambda pid=pid: list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids],
+            "memory": [refused(lambda pid=pid: Path(f"/proc/{pid}/mem").open("rb").close()) for pid in pids],
         }
 
     tried = as_nobody(act)
