@@ -126,6 +126,8 @@ def _check_ranges(args: EngineArgs) -> None:
     for name in ("watchdog_timeout", "startup_timeout", "era_hang_limit"):
         if not 0 <= getattr(args, name) < float("inf"):
             raise ValueError(f"--{name.replace('_', '-')} must be 0 or more seconds, not {getattr(args, name)}")
+    if not args.era_hang_limit:
+        raise ValueError("--era-hang-limit must be above 0: where nobody notices a failure, it alone ends the engine")
     if args.check_divergence < 0:
         raise ValueError(f"--check-divergence must be 0 or more, not {args.check_divergence}")
 

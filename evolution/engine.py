@@ -124,6 +124,7 @@ class Engine:
             self._receiver.stop()
         self._zmq.destroy(linger=0)
         self._callers.close()
+        self._board.close()
 
     # ------------------------------------------------------------------ generate
 
@@ -297,6 +298,7 @@ class Engine:
             self._receiver.stop()
             self._callers.close()
             self._zmq.destroy(linger=0)
+            self._board.close()
             atexit.unregister(self.shutdown)
 
     def _leave_in_order(self) -> None:

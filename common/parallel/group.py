@@ -106,8 +106,8 @@ def control_group(spec: GroupSpec, rank: int) -> ProcessGroup:
     torch.distributed's default group: each gloo group has a thread that wakes 100 times a second (gloo polls with a
     timeout of 10 ms), so one group more would show in the idle cost.
 
-    gloo lets in whoever connects while the ranks meet, and what is broadcast here may be a pickle: so the first thing is
-    the run's secret. PermissionError if rank 0 does not know it.
+    gloo lets in whoever connects while the ranks meet, and what is broadcast here may be a pickle: so the first thing
+    is the run's secret. PermissionError if rank 0 does not know it.
     """
     import torch
 

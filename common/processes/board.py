@@ -22,8 +22,6 @@ from __future__ import annotations
 import fcntl
 import os
 from dataclasses import dataclass
-from multiprocessing import context
-from multiprocessing.reduction import DupFd
 
 from common.parallel.shared_memory import SharedBuffer
 
@@ -96,18 +94,17 @@ class Line:
 class Board:
     """Can be pickled only as an argument of a process that is being spawned."""
 
-    def __init__(self, fd: int | None = None) -> None:
-        self._fd = os.memfd_create("board", os.MFD_CLOEXEC) if fd is None else fd
-        os.ftruncate(self._fd, NBYTES)
-        self._buffer = SharedBuffer(NBYTES, os.dup(self._fd))
+    def __init__(self, buffer: SharedBuffer | None = None) -> None:
+        self._buffer = buffer or SharedBuffer(NBYTES)
         self._header = memoryview(self._buffer.memory)[: 8 * HEADER_CELLS].cast("q")
 
     def __reduce__(self):
-        context.assert_spawning(self)
-        return _attach, (DupFd(self._fd),)
+        return Board, (self._buffer,)
 
-    def __del__(self) -> None:
-        os.close(self._fd)
+    def close(self) -> None:
+        """The main process, when nobody looks any more: an engine leaves no file open."""
+        self._header.release()
+        self._buffer.close()
 
     # ------------------------------------------------------------------ who hands messages over
 
@@ -127,14 +124,14 @@ class Board:
 
     def claim(self, name: str) -> int:
         """The parent, before it starts a child: the number of the child's slot. Several parents may claim at once."""
-        fcntl.lockf(self._fd, fcntl.LOCK_EX)
+        fcntl.lockf(self._buffer, fcntl.LOCK_EX)
         try:
             number = self._header[CLAIMED]
             if number >= MOST_PROCESSES:
                 raise RuntimeError(f"{name}: {number} processes are the most that an engine may start")
             self._header[CLAIMED] = number + 1
         finally:
-            fcntl.lockf(self._fd, fcntl.LOCK_UN)
+            fcntl.lockf(self._buffer, fcntl.LOCK_UN)
         start = 8 * HEADER_CELLS + number * SLOT_BYTES
         label = name.encode()[:NAME_BYTES]
         self._buffer.memory[start : start + len(label)] = label
@@ -174,7 +171,3 @@ class Board:
             if cells[PID]:
                 lines.append(Line(name, *cells))
         return lines
-
-
-def _attach(fd: DupFd) -> Board:
-    return Board(fd.detach())
