@@ -10,7 +10,7 @@
     decode         tokens are streamed, and one more request comes
 
 Noticed is from the fault (of `raise`: from the process's end) to the last caller's error; with `stop` the limit is the
-watchdog's timeout more. A row is right when its callers hear in time, of the process that failed, the engine says that
+watchdog's timeout more, or the start's, once the other processes have done what they can. A row is right when its callers hear in time, of the process that failed, the engine says that
 it is not well, and every process is gone in time.
 """
 
@@ -42,8 +42,9 @@ from experiments.faults.watching import (
 )
 
 SIGNALS = {"kill": signal.SIGKILL, "abort": signal.SIGABRT, "stop": signal.SIGSTOP}
+REST_OF_A_START = 8.0  # s at most, that the other processes go on starting
 PATIENCE = 30.0  # s after which a caller that has heard nothing is not waited for any longer
-LONG_PROMPT = [list(range(1, 1000)), list(range(1001, 2000))]
+LONG_PROMPTS = [[1 + index % 200 for index in range(1000)], [1 + index % 199 for index in range(1000)]]
 DECODE_TURN = 40
 
 
@@ -61,7 +62,9 @@ class Case:
         """s, from the fault to the error."""
         if self.kind != "stop":
             return NOTICE_LIMIT
-        return (STARTUP if self.phase == "start" else WATCHDOG) + NOTICE_LIMIT
+        if self.phase == "start":  # counted from when the others, too, have come to rest
+            return REST_OF_A_START + STARTUP + NOTICE_LIMIT
+        return WATCHDOG + NOTICE_LIMIT
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def _raise_at(case: Case) -> str:
         when = {"start": "start", "prefill": "turn 2", "decode": f"turn {DECODE_TURN}"}[case.phase]
     else:  # its turns are the messages that it takes: the second request is the router's third
         detokenizer = target == "detokenizer"
-        decode = 5 if detokenizer else len(LONG_PROMPT) + 1
+        decode = 5 if detokenizer else len(LONG_PROMPTS) + 1
         when = {"start": "start", "prefill": "turn 1", "decode": f"turn {decode}"}[case.phase]
     return f"{target}: raise at {when}"
 
@@ -171,7 +174,7 @@ def _work(engine: Engine, case: Case) -> list:
     if case.phase == "idle":
         return []
     if case.phase == "prefill":
-        streams = _submit(engine, LONG_PROMPT)
+        streams = _submit(engine, LONG_PROMPTS)
         time.sleep(0.02)  # the requests are on their way, and a prompt of 63 chunks takes longer than that
         return streams
     streams = _submit(engine, [[1, 2, 3], [4, 5, 6]])
