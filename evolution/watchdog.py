@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from common.args import EngineArgs
 from common.processes import Board, Failure, name_this_thread
 from common.processes.board import DETOKENIZER_PART, DISPATCHER_PART, RANK_PART, Line
-from common.processes.stacks import process_state, read_stacks
+from common.processes.stacks import GONE, STOPPED, process_state, read_stacks
 
 logger = logging.getLogger(__name__)
 
@@ -92,9 +92,9 @@ def blame(part: Part, lines: list[Line], seconds: float, state_of: Callable[[int
     # Those of the part first; and a process above them may be what does not hand their work on.
     for line in [*part.lines, *(line for line in lines if line not in part.lines and not _of_other(line, part))]:
         state = state_of(line.pid)
-        if state in ("", "Z", "X"):
+        if state in GONE:
             return _hang(line, f"is gone, and {idle}")
-        if state in ("T", "t"):
+        if state in STOPPED:
             return _hang(line, f"hangs: it is stopped (by SIGSTOP or a debugger), and {idle}")
     least = min(line.steps for line in part.lines)
     behind = [line for line in part.lines if line.steps == least]

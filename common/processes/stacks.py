@@ -6,6 +6,7 @@ process's own, whose descriptor stands on the board: so the main process can rea
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -13,6 +14,11 @@ import time
 from pathlib import Path
 
 from common.processes.board import STACKS, Line, Slot
+
+
+STOPPED = ("T", "t")  # by SIGSTOP, by a debugger
+GONE = ("", "Z", "X")
+SILENT = STOPPED + GONE
 
 
 def register_stacks(slot: Slot) -> None:
@@ -24,7 +30,7 @@ def register_stacks(slot: Slot) -> None:
 
 def is_stopped(pid: int) -> bool:
     """Whether a process is stopped, by SIGSTOP or a debugger. False when it is gone."""
-    return process_state(pid) in ("T", "t")
+    return process_state(pid) in STOPPED
 
 
 def process_state(pid: int) -> str:
@@ -39,12 +45,10 @@ def read_stacks(lines: list[Line], timeout: float = 1.0) -> str:
     """The stacks of those of these processes that can still answer, each under its name."""
     asked = []
     for line in lines:
-        if line.stacks and not is_stopped(line.pid):
-            try:
+        if line.stacks and process_state(line.pid) not in SILENT:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(line.pid, signal.SIGUSR2)
-            except ProcessLookupError:
-                continue
-            asked.append(line)
+                asked.append(line)
     deadline = time.monotonic() + timeout
     parts = []
     for line in asked:

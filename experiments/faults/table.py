@@ -10,8 +10,9 @@
     decode         tokens are streamed, and one more request comes
 
 Noticed is from the fault (of `raise`: from the process's end) to the last caller's error; with `stop` the limit is the
-watchdog's timeout more, or the start's, once the other processes have done what they can. A row is right when its callers hear in time, of the process that failed, the engine says that
-it is not well, and every process is gone in time.
+watchdog's timeout more, or the start's, once the other processes have done what they can. A row is right when its
+callers hear in time, of the process that failed, the engine says that it is not well, and every process is gone in
+time.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from common.processes.stacks import process_state
+from common.processes.stacks import GONE, process_state
 from evolution.engine import Engine
 
 NOTICE_LIMIT = 1.0  # s from a death to the last caller's error
@@ -58,7 +58,7 @@ def children() -> set[int]:
 
 
 def lives(pid: int) -> bool:
-    return process_state(pid) not in ("", "Z", "X")
+    return process_state(pid) not in GONE
 
 
 def wait_until_dead(pids: set[int], timeout: float) -> int:
