@@ -15,7 +15,6 @@ from pathlib import Path
 
 from common.processes.board import STACKS, Line, Slot
 
-
 STOPPED = ("T", "t")  # by SIGSTOP, by a debugger
 GONE = ("", "Z", "X")
 SILENT = STOPPED + GONE

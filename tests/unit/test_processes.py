@@ -12,7 +12,7 @@ import time
 import psutil
 import pytest
 
-from common.processes import Failure, ProcessFailed, Supervisor
+from common.processes import Failure, ProcessFailed, Supervisor, spawning
 from common.processes.stacks import process_state, read_stacks
 from evolution.start import StartFailed, wait_for_start
 
@@ -121,7 +121,7 @@ def test_no_start_after_a_failure(supervisor, watch):
 
 
 def test_kill_reports_nothing_and_reaches_a_child_that_is_being_started(supervisor, watch, monkeypatch):
-    spawn = supervisor._spawn
+    spawn = spawning.spawn
 
     def slow_spawn(*arguments):
         time.sleep(0.3)
@@ -129,7 +129,7 @@ def test_kill_reports_nothing_and_reaches_a_child_that_is_being_started(supervis
 
     supervisor.start("evo-one", CHILDREN + "idle", {})
     supervisor.wait_ready(20)
-    monkeypatch.setattr(supervisor, "_spawn", slow_spawn)
+    monkeypatch.setattr("common.processes.supervisor.spawn", slow_spawn)
     threading.Thread(target=supervisor.start, args=("evo-late", CHILDREN + "idle", {}), daemon=True).start()
     time.sleep(0.1)
     supervisor.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +35,17 @@ def port() -> Iterator[int]:
     thread.join(5)
 
 
+def connected(port: int) -> socket.socket:
+    """It listens a moment after its thread was started."""
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
 async def call(port: int) -> list[int]:
     calls = ReferenceCalls(0, port, V0_1_5, SECRET)
     try:
@@ -44,7 +56,7 @@ async def call(port: int) -> list[int]:
 
 @pytest.mark.parametrize("sent", [b"", b"junk", b"0123456789abcdeX" + b"x" * 1000])
 def test_a_rank_hangs_up_on_strangers_and_serves_the_router(port: int, sent: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", port)) as stranger:
+    with connected(port) as stranger:
         stranger.sendall(sent)
         stranger.settimeout(5)
         try:
