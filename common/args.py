@@ -84,6 +84,24 @@ class EngineArgs:
     disable_packed_linear: bool = arg(False, "plain F.linear in place of packed weights")
     disable_cuda_graph: bool = arg(False, "on cuda, launch the kernels of a decode step one by one")
     check_divergence: int = arg(0, "compare the ranks' plan digests every N turns; 0 for never")
+    watchdog_timeout: float = arg(
+        60.0, "seconds without a finished turn, while work is outstanding, after which the engine fails; 0 for never"
+    )
+    startup_timeout: float = arg(30.0, "seconds without progress of any process after which a start fails; 0 for never")
+    on_replica_failure: str = arg(
+        "exit",
+        "with --dp-size above 1, when a replica fails: the whole engine fails; or degrade: the others go on",
+        choices=("exit", "degrade"),
+    )
+    supervision: str = arg(
+        "full",
+        "full: every failure is noticed at once; era: only what the stage's own version noticed",
+        choices=("full", "era"),
+    )
+    era_hang_limit: float = arg(
+        60.0, "with --supervision era, seconds without a finished turn after which the engine fails all the same"
+    )
+    fault: str | None = arg(None, 'make a process misbehave: "DP0 TP1: die at turn 7"; kinds in common/faults.py')
     trace_dir: str | None = arg(None, "write what every process did when into this folder")
     log_level: str = arg("warning", "python logging level; info, SGLang's default, shows every prefill")
 

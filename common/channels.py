@@ -5,17 +5,19 @@ connected, which is why `Sender` waits for its handshake. Decoding msgpack is ty
 of the edge is an error.
 
 With era constants a stage may ask for what its version had: TCP on 127.0.0.1, and pickle. No port is fixed: the
-receiver takes a free one and writes it into the run folder. Whoever can connect to such a port and send a pickle can
-run code here, as with those versions.
+receiver takes a free one and writes it into the run folder. Anybody on the host can connect to it, which with those
+versions was enough to run code: so here each message begins with the run's secret, and nothing else is decoded.
 """
 
 from __future__ import annotations
 
+import hmac
+import logging
 import pickle
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -25,16 +27,21 @@ import zmq
 
 from common.tracing import NO_TRACE, NoTrace, Trace
 
+logger = logging.getLogger(__name__)
+
+FORGED = object()  # what is decoded of a message without the run's secret
 CONNECT_TIMEOUT = 120.0  # the other process may still be importing its modules on a busy machine
 
 
 @dataclass(frozen=True)
 class Channel:
-    """path: of the socket (transport "ipc"), or of the file that says the port ("tcp"). codec: "msgpack", "pickle"."""
+    """path: of the socket (transport "ipc"), or of the file that says the port ("tcp"). codec: "msgpack", "pickle".
+    secret: what each message begins with; none where only this user can reach the socket."""
 
     path: str
     transport: str = "ipc"
     codec: str = "msgpack"
+    secret: bytes = field(default=b"", repr=False)
 
     def bind(self, socket: zmq.Socket) -> None:
         if self.transport == "ipc":
@@ -55,10 +62,22 @@ class Channel:
             return None
 
     def encoder(self) -> Callable[[Any], bytes]:
-        return msgspec.msgpack.Encoder().encode if self.codec == "msgpack" else pickle.dumps
+        encode = msgspec.msgpack.Encoder().encode if self.codec == "msgpack" else pickle.dumps
+        return (lambda message: self.secret + encode(message)) if self.secret else encode
 
     def decoder(self, message_type: Any) -> Callable[[bytes | memoryview], Any]:
-        return msgspec.msgpack.Decoder(message_type).decode if self.codec == "msgpack" else pickle.loads
+        """What it gives for a message without the secret is FORGED."""
+        decode = msgspec.msgpack.Decoder(message_type).decode if self.codec == "msgpack" else pickle.loads
+        if not self.secret:
+            return decode
+
+        def checked(data: bytes | memoryview) -> Any:
+            if not hmac.compare_digest(bytes(data[: len(self.secret)]), self.secret):
+                logger.warning("a message of %d bytes that is not of this run was dropped", len(data))
+                return FORGED
+            return decode(data[len(self.secret) :])
+
+        return checked
 
 
 @dataclass(frozen=True)
@@ -68,9 +87,11 @@ class Endpoints:
     folder: str
     transport: str = "ipc"
     codec: str = "msgpack"
+    secret: bytes = field(default=b"", repr=False)  # of this run, for what others on the host can connect to
 
     def channel(self, name: str) -> Channel:
-        return Channel(f"{self.folder}/{name}", self.transport, self.codec)
+        secret = self.secret if self.transport == "tcp" else b""
+        return Channel(f"{self.folder}/{name}", self.transport, self.codec, secret)
 
     @property
     def requests(self) -> Channel:
@@ -124,6 +145,10 @@ class Sender:
         monitor.recv_multipart()
         self._socket.disable_monitor()
 
+    def close(self) -> None:
+        """Nobody listens any more: what was not taken is dropped. Not to be sent to again."""
+        self._socket.close(linger=0)
+
     def send(self, message: Any, trace: Trace | NoTrace = NO_TRACE) -> None:
         """`trace`: of the calling thread."""
         data = self._encode(message)
@@ -156,7 +181,9 @@ class Receiver:
 
     def receive(self) -> Any:
         """Block until a message arrives."""
-        return self.decode(self.socket.recv())
+        while (message := self.decode(self.socket.recv())) is FORGED:
+            pass
+        return message
 
     def wait(self) -> None:
         """Block until there is a message to drain."""
@@ -166,11 +193,13 @@ class Receiver:
         """All messages that have arrived, in order; with `wait`, block until there is at least one."""
         messages = []
         if wait:
-            messages.append(self.decode(self.socket.recv()))
+            messages.append(self.receive())
         while True:
             try:
                 # A frame is decoded where it lies: of an image of 4 MiB a copy takes as long as all the rest here. A
                 # message of 200 bytes takes 0.8 us more so, one of 4 KiB 0.3; the size is known too late to choose.
-                messages.append(self.decode(self.socket.recv(zmq.NOBLOCK, copy=False).buffer))
+                message = self.decode(self.socket.recv(zmq.NOBLOCK, copy=False).buffer)
             except zmq.Again:
                 return messages
+            if message is not FORGED:
+                messages.append(message)

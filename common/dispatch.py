@@ -21,14 +21,20 @@ class BacklogDispatcher:
         self._replicas = replicas
         self._backlogs = backlogs
         self._next = 0
+        self._lost: set[int] = set()
 
     def pick(self) -> int:
+        in_rotation = _in_rotation(self._next, self._replicas, self._lost)
         if self.method == "shortest_queue":
             backlogs = self._backlogs()
-            return backlogs.index(min(backlogs))
-        replica = self._next
+            return min(sorted(in_rotation), key=lambda r: backlogs[r])
+        replica = in_rotation[0]
         self._next = (replica + 1) % self._replicas
         return replica
+
+    def lose(self, replica: int) -> None:
+        """It is no more, and is not picked again."""
+        self._lost.add(replica)
 
     def finished(self, replica: int, count: int) -> None:
         """What has ended is not looked at."""
@@ -39,13 +45,14 @@ class Dispatcher:
         self.method = method
         self.outstanding = [0] * replicas
         self._next = 0
+        self._lost: set[int] = set()
 
     def pick(self) -> int:
         """The replica for one more request, which counts as outstanding there until `finished` is told."""
         replicas = len(self.outstanding)
-        replica = self._next
+        in_rotation = _in_rotation(self._next, replicas, self._lost)
+        replica = in_rotation[0]
         if self.method == "shortest_queue":
-            in_rotation = [(self._next + i) % replicas for i in range(replicas)]
             replica = min(in_rotation, key=lambda r: self.outstanding[r])
         self._next = (replica + 1) % replicas
         self.outstanding[replica] += 1
@@ -53,3 +60,12 @@ class Dispatcher:
 
     def finished(self, replica: int, count: int) -> None:
         self.outstanding[replica] -= count
+
+    def lose(self, replica: int) -> None:
+        """It is no more, and is not picked again."""
+        self._lost.add(replica)
+
+
+def _in_rotation(first: int, replicas: int, lost: set[int]) -> list[int]:
+    """Those that are left, from `first` on."""
+    return [replica for i in range(replicas) if (replica := (first + i) % replicas) not in lost]

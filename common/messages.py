@@ -3,7 +3,7 @@
 ```
  main --Request--> [ the stage ] --TokenBatch--> detokenizer --TextBatch--> main
                         |
-                        `--ControlReply, LoadReport--> main        (edge "control")
+                        `--ControlReply, LoadReport--> main        (edge "control"; also Dispatched, ReplicaLost)
                         `--FinishedCount--> dispatcher             (only with data parallelism)
 ```
 
@@ -210,7 +210,22 @@ class LoadReport(msgspec.Struct, tag="load"):
     evictable_tokens: int
 
 
-ControlOut = Union[ControlReply, LoadReport]
+class Dispatched(msgspec.Struct, tag="dispatched"):
+    """With `--on-replica-failure degrade`, from the dispatcher: these requests went to this replica."""
+
+    replica: int
+    rids: list[str]
+
+
+class ReplicaLost(msgspec.Struct, tag="lost"):
+    """With `--on-replica-failure degrade`, from the dispatcher, after every Dispatched of that replica: it is no more,
+    and gets no further request. cause: the process that failed first, and why."""
+
+    replica: int
+    cause: str
+
+
+ControlOut = Union[ControlReply, LoadReport, Dispatched, ReplicaLost]
 
 
 class FinishedCount(msgspec.Struct):

@@ -50,6 +50,10 @@ class RadixCache:
         self._serial = 0
         self._leaves: list[tuple[int, int, RadixNode]] = []
 
+    def set_clock_back(self) -> None:
+        """What is used from now on counts as older than all that was used before: as with a clock that is stepped."""
+        self._now -= 1 << 40
+
     @property
     def total(self) -> int:
         """Tokens in the tree, each with one slot."""

@@ -7,6 +7,7 @@ all that changes them. So the runners of all ranks agree as long as they execute
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -55,19 +56,20 @@ class ModelRunner:
         graphs: bool = True,
         keep_logits: bool = False,
         trace: Trace | NoTrace = NO_TRACE,
+        loaded_layer: Callable[[], None] = lambda: None,
     ) -> None:
         """Load the shard of rank tp.rank and lay out its KV pool of max_total_tokens slots.
 
         context_length: the most tokens a row may hold. graphs: on cuda, decode with CUDA graphs where the collectives
         allow it. keep_logits: leave each turn's logits, float32 [M, vocab], in
-        `last_logits`. On cuda it uses the GPU that is current when it is made.
+        `last_logits`. loaded_layer: called after each layer. On cuda it uses the GPU that is current when it is made.
         """
         self.device = torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device(device)
         self.context_length = context_length
         self.max_total_tokens = max_total_tokens
         layout = plan_heads(config, tp.size)
         torch_dtype = getattr(torch, dtype)
-        self.model = Llama(config, layout, tp.rank, tp, torch_dtype, self.device, packed, context_length)
+        self.model = Llama(config, layout, tp.rank, tp, torch_dtype, self.device, packed, context_length, loaded_layer)
         pool = (config.num_layers, max_total_tokens, layout.num_kv_heads)
         self.attention: PagedAttention | GpuAttention
         self.graphs: DecodeGraphs | None = None

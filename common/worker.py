@@ -24,6 +24,7 @@ import torch
 from common.args import EngineArgs
 from common.batch import BatchPlan, Sampled
 from common.digest import PlanDigest
+from common.faults import in_worker, of_rank
 from common.messages import (
     AbortRequest,
     ControlOut,
@@ -39,7 +40,8 @@ from common.messages import (
 )
 from common.models.config import ModelConfig, load_config
 from common.parallel.group import GroupSpec, join
-from common.ranks import threads_per_rank
+from common.processes import Slot
+from common.ranks import rank_label, threads_per_rank
 from common.runner import ModelRunner
 from common.scheduler import Scheduler, SchedulerConfig
 from common.sim.profiles import load_profile
@@ -67,16 +69,21 @@ class Worker:
         group: GroupSpec | None,
         rules: TurnRules = ONE_STEP,
         trace: Trace | NoTrace = NO_TRACE,
+        slot: Slot | None = None,
     ) -> None:
         """Loads the model shard of `rank` (not on sim) and meets the other ranks of `group` (None: a single rank).
 
-        `rules` without their stream interval, which `args` has. `trace`: of the thread that runs the turns.
+        `rules` without their stream interval, which `args` has. `trace`: of the thread that runs the turns. `slot`: the
+        process's line on the board (`ChildContext.slot`), where a hang of this rank can be seen.
         """
         self.trace = trace
+        self._slot = slot or Slot()
+        self._slot.is_rank(replica, rank)
+        faults = of_rank(args, rank_label(args, replica, rank)) if args.fault else []
         self.replica = replica
         self.rank = rank
         config = load_config(args.model_path)
-        self.tp = join(group, rank)
+        self.tp = join(group, rank, self._slot.beat)
         # The budget is the minimum over the ranks, so that all of them admit and retract alike.
         total = min(self.tp.all_gather_ints(args.max_total_tokens))
         self.runner = self._make_runner(args, config, total)
@@ -94,6 +101,8 @@ class Worker:
         self._finished_before = 0
         self._next_load_report = 0.0
         self._levels = (-1, -1)
+        if faults:
+            in_worker(self, faults)
 
     def _make_runner(self, args: EngineArgs, config: ModelConfig, total: int) -> ModelRunner | SimRunner:
         if args.device == "sim":
@@ -118,6 +127,7 @@ class Worker:
             packed=not args.disable_packed_linear,
             graphs=not args.disable_cuda_graph,
             trace=self.trace,
+            loaded_layer=self._slot.beat,
         )
 
     @staticmethod
@@ -169,6 +179,7 @@ class Worker:
 
     def _take_in(self, messages: list[Request]) -> None:
         self.loop_counts["loop_turns"] += 1
+        self._slot.begin_turn(len(messages))
         self.trace.part("process_input_requests")
         for message in messages:
             self._process(message)
@@ -189,7 +200,10 @@ class Worker:
                 self._compare_digests(plan.turn)
         if plan.prefill:
             self.runner.trace.count("prefills", len(plan.prefill))
-        return self.runner.execute(plan)
+        self._slot.beat()
+        sampled = self.runner.execute(plan)
+        self._slot.beat()
+        return sampled
 
     def commit(self, plan: BatchPlan, sampled: Sampled) -> None:
         """Take in what `execute` gave; what comes of it waits in `output()`."""
@@ -210,6 +224,7 @@ class Worker:
         finished = self.scheduler.finished_count - self._finished_before
         self._finished_before = self.scheduler.finished_count
         tokens = TokenBatch(self.replica, chunks, last=self._stop) if chunks or self._stop else None
+        self._slot.end_turn(self.busy, batches=tokens is not None)
         return TurnOutput(tokens, control, finished, self.busy, self._stop)
 
     def _trace_levels(self) -> None:

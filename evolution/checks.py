@@ -10,6 +10,7 @@ import platform
 import sys
 
 from common.args import EngineArgs
+from common.faults import check_faults
 from common.memory import check_memory, default_max_total_tokens
 from common.models.config import ModelConfig, load_config, plan_heads
 from common.models.sources import resolve_model
@@ -17,7 +18,7 @@ from common.models.weights import check_weights
 from common.sampling_params import INT64_MAX, INT64_MIN
 from common.sim.profiles import load_profile
 from evolution.sim_checks import fill_in_sim, sim_total_tokens
-from evolution.stages import fill_in, find_stage, supports
+from evolution.stages import fill_in, find_stage, known_processes, supports
 
 DEFAULT_MAX_RUNNING_REQUESTS = 256
 MOST_RANKS = 1024
@@ -53,6 +54,11 @@ def resolve_args(args: EngineArgs, measure_memory: bool = True) -> tuple[EngineA
         raise ValueError(f"stage {args.stage!r} has no overlap loop: use --stage peer, or go without --overlap")
     if args.overlap and args.scheduling != "replicated":
         raise ValueError("--overlap: every rank plans ahead for itself, so it goes with --scheduling replicated only")
+
+    if args.on_replica_failure == "degrade" and (args.dp_size == 1 or args.supervision == "era"):
+        raise ValueError("--on-replica-failure degrade goes with --dp-size above 1 and with --supervision full only")
+    if args.fault:
+        check_faults(args, known_processes(args))
 
     folder = resolve_model(args.model_path)
     config = load_config(folder)
@@ -117,6 +123,11 @@ def _check_ranges(args: EngineArgs) -> None:
         )
     if not INT64_MIN <= args.random_seed <= INT64_MAX - SEEDS_OF_A_CALL:
         raise ValueError(f"--random-seed must fit 64 bits, not {args.random_seed}")
+    for name in ("watchdog_timeout", "startup_timeout", "era_hang_limit"):
+        if not 0 <= getattr(args, name) < float("inf"):
+            raise ValueError(f"--{name.replace('_', '-')} must be 0 or more seconds, not {getattr(args, name)}")
+    if not args.era_hang_limit:
+        raise ValueError("--era-hang-limit must be above 0: where nobody notices a failure, it alone ends the engine")
     if args.check_divergence < 0:
         raise ValueError(f"--check-divergence must be 0 or more, not {args.check_divergence}")
 

@@ -1,4 +1,4 @@
-"""The command line: `python -m evolution run | trace | compare | report | processes | bench | history | model`."""
+"""The command line: `python -m evolution run | trace | compare | report | processes | faults | bench | ...`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import NoReturn
 from common.args import add_engine_args
 from common.processes import open_standard_streams
 from evolution.compare_args import add_compare_args
+from evolution.faults_args import add_faults_args
 
 BENCHES = {
     "engine": "output tokens/s against transformers, and TP 2 against TP 1",
@@ -78,6 +79,11 @@ def main(argv: list[str] | None = None) -> NoReturn:
     history = commands.add_parser("history", help="what each version had: its constants")
     history.add_argument("what", choices=("eras",), help="eras: the constants in force with --constants level and era")
 
+    faults = commands.add_parser(
+        "faults", help="fail each process of a stage in each way, and see who is told and when"
+    )
+    add_faults_args(faults)
+
     bench = commands.add_parser(
         "bench", help="measure one of the project's figures; `bench NAME --help` for its options"
     )
@@ -137,6 +143,10 @@ def _dispatch(namespace: argparse.Namespace) -> int:
         from evolution.history_command import history_command
 
         return history_command(namespace)
+    if namespace.command == "faults":
+        from evolution.faults_command import faults_command
+
+        return faults_command(namespace)
     if namespace.command == "bench":
         from evolution.bench_command import bench_command
 

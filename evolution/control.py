@@ -25,7 +25,7 @@ class ControlCalls:
         send: Callable[[ControlRequest], None],
         raise_failure: Callable[[], None],
     ) -> None:
-        self._replicas = replicas
+        self._replicas = set(range(replicas))  # those that are left
         self._changed = threading.Condition(lock)
         self._send = send
         self._raise_failure = raise_failure
@@ -48,14 +48,28 @@ class ControlCalls:
                 self._changed.wait_for(lambda: self._complete(replies), TIMEOUT)
             finally:
                 del self._replies[message.id]
-        missing = sorted(set(range(self._replicas)) - {reply.replica for reply in replies})
+        missing = sorted(self._missing(replies))
         if missing:
             raise TimeoutError(f"no reply from replica(s) {', '.join(map(str, missing))} in {TIMEOUT:.0f} s")
         return replies
 
     def _complete(self, replies: list[ControlReply]) -> bool:
         self._raise_failure()
-        return len(replies) == self._replicas
+        return not self._missing(replies)
+
+    def _missing(self, replies: list[ControlReply]) -> set[int]:
+        return self._replicas - {reply.replica for reply in replies}
+
+    def lose(self, replica: int) -> None:
+        """A replica is no more: its reply is waited for no longer."""
+        with self._changed:
+            self._replicas.discard(replica)
+            self._changed.notify_all()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody waits for replies."""
+        return bool(self._replies)
 
     def take(self, reply: ControlReply) -> None:
         with self._changed:

@@ -23,26 +23,33 @@ from common.args import EngineArgs
 from common.channels import Sender
 from common.messages import (
     AbortRequest,
+    ControlOut,
     ControlReply,
+    Dispatched,
     FlushRequest,
     GenerateRequest,
     LoadReport,
+    ReplicaLost,
     Request,
     StatsRequest,
     StopRequest,
     TextBatch,
 )
-from common.processes import Failure, ProcessFailed, ReadyReport, Supervisor, refuse_while_spawning
+from common.processes import Board, Failure, ProcessFailed, ReadyReport, Supervisor, refuse_while_spawning
 from common.run_folder import create_run_folder, remove_run_folder
 from common.tokenizer import Tokenizer
 from common.tracing import CallerTraces, NoTrace, Trace
 from evolution.checks import resolve_args
 from evolution.control import ControlCalls
+from evolution.health import Health
 from evolution.pending import EngineError, PendingRequests
 from evolution.receiver import AnswerReceiver
+from evolution.replicas import Replicas
 from evolution.requests import RequestMaker
-from evolution.stages import find_stage, make_endpoints
+from evolution.stages import make_endpoints
+from evolution.start import StartFailed, start_processes
 from evolution.streams import Stream
+from evolution.watchdog import Watchdog, hang_limit
 
 STOP_TIMEOUT = 10.0
 
@@ -51,8 +58,9 @@ class Engine:
     """`Engine(model_path="smollm2", stage="peer", tp_size=2, ...)`: keyword arguments are the fields of EngineArgs.
 
     Raises ValueError of one line for bad settings, before any process starts; EngineError when a process of the
-    engine ends unasked (then every pending and later call raises it too). Use it as a context manager, or call
-    `shutdown()`. It may be used from any thread, and several engines may live side by side.
+    engine ends unasked or hangs (then every pending and later call raises it too, unless other replicas go on: see
+    `on_replica_failure`). Use it as a context manager, or call `shutdown()`. It may be used from any thread, and
+    several engines may live side by side.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -68,10 +76,14 @@ class Engine:
         self.processes: list[ReadyReport] = []
         self.load: dict[int, LoadReport] = {}
         self._lock = threading.RLock()
-        self._pending = PendingRequests(self._lock, self._send)
+        self._board = Board()
+        degrades = self.args.on_replica_failure == "degrade" and self.args.dp_size > 1
+        self._pending = PendingRequests(self._lock, self._send, keeps=degrades)
         self._last_batches = 0
         self._drained = threading.Event()
         self._calls = ControlCalls(self.args.dp_size, self._lock, self._send, self._pending.raise_failure)
+        self._replicas = Replicas(self.args, self._board, self._pending, self._calls, self.load)
+        self._watchdog = Watchdog(self._board, hang_limit(self.args), self._is_waited_for, self._hangs)
         self._owner = os.getpid()
         self._receiver: AnswerReceiver | None = None
         self._closing = False  # shutdown has begun
@@ -82,25 +94,15 @@ class Engine:
         atexit.register(self.shutdown)
 
     def _start(self) -> None:
-        launch, _ = find_stage(self.args.stage)
         folder = create_run_folder()
-        self._supervisor = Supervisor(self._process_failed)
+        self._supervisor = Supervisor(self._process_failed, self._board)
         self._zmq = zmq.Context()
         try:
             endpoints = make_endpoints(self.args, str(folder))
             self._receiver = AnswerReceiver(self._zmq, endpoints, self.args.trace_dir)
-            self._supervisor.start(
-                "evo-detokenizer",
-                "common.detokenizer_process:run_detokenizer_process",
-                {"args": self.args, "endpoints": endpoints},
-            )
-            launch(self.args, endpoints, self._supervisor)
-            self.start_times["launched"] = time.monotonic()
-            self.processes = self._supervisor.wait_ready()
-            if len(self.processes) == 1:
-                raise EngineError(f"the engine could not start: stage {self.args.stage!r} started no process")
+            self.processes = start_processes(self.args, endpoints, self._supervisor, self.start_times)
             self._requests = Sender(self._zmq, endpoints.requests, meanwhile=self._supervisor.raise_failure)
-        except (ProcessFailed, TimeoutError) as error:
+        except (ProcessFailed, StartFailed, TimeoutError) as error:
             self._abandon_start()
             raise EngineError(f"the engine could not start: {error}") from None
         except BaseException:
@@ -112,6 +114,7 @@ class Engine:
         totals = [r.info["max_total_tokens"] for p in self.processes for r in p.walk() if "max_total_tokens" in r.info]
         self.make_requests.pool_tokens = min(totals, default=self.args.max_total_tokens)
         self._receiver.start(self._take_texts, self._take_control, self._receiver_failed)
+        self._watchdog.start()
         self.start_times["ready"] = time.monotonic()
 
     def _abandon_start(self) -> None:
@@ -121,6 +124,7 @@ class Engine:
             self._receiver.stop()
         self._zmq.destroy(linger=0)
         self._callers.close()
+        self._board.close()
 
     # ------------------------------------------------------------------ generate
 
@@ -180,6 +184,10 @@ class Engine:
         trace.part("send_output")
         if isinstance(message, GenerateRequest):
             trace.request("received", message.rid)
+        self._board.to_stage()
+        if self.args.dp_size == 1:
+            self._board.to_replica(0)
+        self._watchdog.work_came()
         self._requests.send(message, trace)
         trace.part("idle")
 
@@ -198,7 +206,7 @@ class Engine:
         with self._lock:
             for stream in streams:
                 if not stream.done.is_set() and not self._pending.failed:
-                    self._send(AbortRequest(self._calls.next_id(), stream.rid))
+                    self._send(AbortRequest(self._calls.next_id(), self._pending.id_in_stage(stream.rid)))
 
     # ------------------------------------------------------------------ control
 
@@ -206,7 +214,7 @@ class Engine:
         """Abort a request that waits or runs; whether some replica had it. It still ends in one finish (abort)."""
         if not isinstance(rid, str):
             raise ValueError(f"rid must be a string, as in meta_info['id'], not {rid!r}")
-        return any(reply.ok for reply in self._calls.ask(AbortRequest, rid))
+        return any(reply.ok for reply in self._calls.ask(AbortRequest, self._pending.id_in_stage(rid)))
 
     def flush_cache(self) -> bool:
         """Empty every replica's radix cache; False when a replica was busy and refused."""
@@ -217,6 +225,11 @@ class Engine:
         replies = self._calls.ask(StatsRequest)
         return [reply.detail for reply in sorted(replies, key=lambda r: r.replica)]
 
+    def health(self) -> Health:
+        """Asks no process: it is what the main process knows at this moment."""
+        cause = (self._pending.cause or self._replicas.cause).partition("\n")[0]  # without a traceback
+        return Health(not self._pending.failed, cause, self._replicas.alive, self.args.dp_size)
+
     # ------------------------------------------------------------------ on the receiver's thread
 
     def _take_texts(self, batch: TextBatch, trace: Trace | NoTrace) -> None:
@@ -225,11 +238,16 @@ class Engine:
         if self._last_batches == self.args.dp_size:
             self._drained.set()
 
-    def _take_control(self, message: ControlReply | LoadReport) -> None:
+    def _take_control(self, message: ControlOut) -> None:
         if isinstance(message, LoadReport):
             self.load[message.replica] = message
-        else:
+        elif isinstance(message, ControlReply):
             self._calls.take(message)
+        elif isinstance(message, Dispatched):
+            self._pending.dispatched(message.replica, message.rids)
+        elif isinstance(message, ReplicaLost):
+            self._watchdog.ignore_replica(message.replica)
+            self._replicas.lose(message)
 
     def _receiver_failed(self, error: Exception) -> None:
         self._fail_all(EngineError(f"the main process could not read an answer: {error!r}"))
@@ -242,6 +260,16 @@ class Engine:
             return
         self._fail_all(EngineError(str(ProcessFailed(failure))))
         self._supervisor.kill()
+
+    def _is_waited_for(self) -> bool:
+        return bool(self._pending) or self._calls.waiting
+
+    def _hangs(self, failure: Failure, replica: int | None) -> None:
+        """On the watchdog's thread."""
+        if self._replicas.can_lose(replica):
+            self._replicas.kill_hanging(replica, failure)
+        else:
+            self._process_failed(failure)
 
     def _fail_all(self, error: EngineError) -> None:
         self._pending.fail(error)
@@ -266,9 +294,11 @@ class Engine:
             self._closed = True
             self._fail_all(EngineError("the engine was shut down"))
             self._supervisor.kill()
+            self._watchdog.stop()
             self._receiver.stop()
             self._callers.close()
             self._zmq.destroy(linger=0)
+            self._board.close()
             atexit.unregister(self.shutdown)
 
     def _leave_in_order(self) -> None:

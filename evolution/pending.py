@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
 from collections.abc import Callable
+
+import msgspec
 
 from common.messages import GenerateRequest, TextBatch
 from common.tracing import NoTrace, Trace
@@ -20,13 +23,18 @@ class PendingRequests:
     """`hand_over` on any thread, `take` on the one that receives, `fail` on whichever learns of the end first.
 
     lock: also held while a message is sent, since no stage has two connections to main.
-    send: hands a message to the stage.
+    send: hands a message to the stage. keeps: a replica may be lost on its own, and its requests are sent again: under
+    another id, since the detokenizer may still give texts of the first one. The caller sees none of that.
     """
 
-    def __init__(self, lock: threading.RLock, send: Callable[[GenerateRequest], None]) -> None:
+    def __init__(self, lock: threading.RLock, send: Callable[[GenerateRequest], None], keeps: bool = False) -> None:
         self._lock = lock
         self._send = send
-        self._streams: dict[str, Stream] = {}
+        self._keeps = keeps
+        self._streams: dict[str, Stream] = {}  # by the id that the stage knows
+        self._requests: dict[str, GenerateRequest] = {}  # the same, where they may be sent again
+        self._replica_of: dict[str, int] = {}
+        self._resent = itertools.count(1)
         self._failure: EngineError | None = None
         self._count = 0
 
@@ -38,6 +46,8 @@ class PendingRequests:
             self._count += 1
             stream = Stream(request.rid, time.perf_counter(), inbox, request.logprobs)
             self._streams[request.rid] = stream
+            if self._keeps:
+                self._requests[request.rid] = request
             self._send(request)
         return stream
 
@@ -47,10 +57,49 @@ class PendingRequests:
             with self._lock:
                 stream = self._streams.get(chunk.rid)
                 if stream and chunk.finish:
-                    del self._streams[chunk.rid]
+                    self._forget(chunk.rid)
                     trace.request("finished", chunk.rid)
             if stream:
                 stream.add(now, chunk)
+
+    def _forget(self, rid: str) -> None:
+        del self._streams[rid]
+        self._requests.pop(rid, None)
+        self._replica_of.pop(rid, None)
+
+    # ------------------------------------------------------------------ replicas that fail on their own
+
+    def dispatched(self, replica: int, rids: list[str]) -> None:
+        """These went to this replica. Some of them may have ended."""
+        with self._lock:
+            for rid in rids:
+                if rid in self._streams:
+                    self._replica_of[rid] = replica
+
+    def lose(self, replica: int, error: EngineError) -> None:
+        """A replica is no more: what it has given nothing of is sent once more, the other callers are told."""
+        failed = []
+        with self._lock:
+            for rid in [rid for rid, where in self._replica_of.items() if where == replica]:
+                stream, request = self._streams[rid], self._requests[rid]
+                self._forget(rid)
+                if stream.started_to_stream:
+                    failed.append(stream)
+                    continue
+                number = next(self._resent)
+                request = msgspec.structs.replace(request, rid=f"{stream.rid}.{number}")
+                self._streams[request.rid], self._requests[request.rid] = stream, request
+                self._send(request)
+        for stream in failed:
+            stream.fail(EngineError(str(error)))
+
+    def id_in_stage(self, rid: str) -> str:
+        """Of a request by the id that its caller knows."""
+        if rid in self._streams or not self._keeps:
+            return rid
+        return next((now for now, stream in list(self._streams.items()) if stream.rid == rid), rid)
+
+    # ------------------------------------------------------------------ the end
 
     def fail(self, error: EngineError) -> None:
         """Every waiting caller is told, and every later one. The first error stays: it is the cause of the others."""
@@ -59,6 +108,8 @@ class PendingRequests:
                 self._failure = error
             streams = list(self._streams.values())
             self._streams.clear()
+            self._requests.clear()
+            self._replica_of.clear()
         for stream in streams:
             stream.fail(EngineError(str(self._failure)))
 
@@ -70,6 +121,11 @@ class PendingRequests:
     @property
     def failed(self) -> bool:
         return self._failure is not None
+
+    @property
+    def cause(self) -> str:
+        """What has ended the engine; "" while nothing has."""
+        return str(self._failure) if self._failure else ""
 
     def __len__(self) -> int:
         return len(self._streams)

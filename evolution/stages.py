@@ -5,7 +5,7 @@ module may also hold `SUPPORTS`, a set of words out of {"dp", "rank0", "era", "o
 processes it would start; `check(args)`, which raises ValueError for what it cannot do; and `notes(args)`, what a reader
 of its figures must know. With "era" it holds `in_force(args)`, a dataclass of the constants that `args` ask for:
 `transport`, `codec`, `idle`, `rules`, and `scheduling` where that is not "replicated" by default; `LEVEL` and `ERAS`
-are all of them.
+are all of them; and `hears(args)`, which failures of its children the main process noticed then (`common.supervision`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import secrets
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from common.args import EngineArgs
 from common.channels import Endpoints
 from common.process_tree import ProcessNode
+from common.processes import Failure
 
 STAGES = {
     "rpyc": "evolution.rpyc_router:launch",
@@ -60,6 +62,8 @@ def fill_in(args: EngineArgs) -> EngineArgs:
         raise ValueError(f"stage {args.stage!r} has no era of its own: use --constants level")
     if args.idle == "spin" and "era" not in supports(args.stage):
         raise ValueError(f"stage {args.stage!r} does not say that it can spin: use --idle block")
+    if args.supervision == "era" and not hasattr(module, "hears"):
+        raise ValueError(f"stage {args.stage!r} does not say what its era heard of a failure: use --supervision full")
     if hasattr(module, "check"):
         module.check(args)
     constants = _constants(args)
@@ -74,7 +78,10 @@ def fill_in(args: EngineArgs) -> EngineArgs:
 def make_endpoints(args: EngineArgs, folder: str) -> Endpoints:
     """The channels as the stage's constants want them."""
     constants = _constants(args)
-    return Endpoints(folder, constants.transport, constants.codec) if constants else Endpoints(folder)
+    secret = secrets.token_bytes(16)
+    if constants is None:
+        return Endpoints(folder, secret=secret)
+    return Endpoints(folder, constants.transport, constants.codec, secret)
 
 
 def _constants(args: EngineArgs) -> Any:
@@ -95,6 +102,18 @@ def notes(args: EngineArgs) -> list[str]:
     if args.constants == "era":
         lines.append(f"{args.stage}: constants of SGLang {_constants(args).version}; see `history eras`.")
     return lines
+
+
+def era_hears(args: EngineArgs) -> Callable[[Failure], bool]:
+    """With `--supervision era`: which failures of its children the main process notices."""
+    return find_stage(args.stage)[1].hears(args)
+
+
+def known_processes(args: EngineArgs) -> list[str] | None:
+    """The names of the processes that `args` would start; None where the stage does not say."""
+    if not hasattr(find_stage(args.stage)[1], "process_tree"):
+        return None
+    return [node.name for node in process_tree(args).walk()]
 
 
 def process_tree(args: EngineArgs) -> ProcessNode:

@@ -32,6 +32,7 @@ class Stream:
         self.started = started
         self.arrivals: list[tuple[float, int]] = []
         self.done = threading.Event()
+        self.started_to_stream = False  # a chunk has come
         self._inbox = inbox or queue.SimpleQueue()
         self._text = ""
         self._ids: list[int] = []
@@ -44,6 +45,7 @@ class Stream:
     # ------------------------------------------------------------------ the receiver thread
 
     def add(self, now: float, chunk: TextChunk) -> None:
+        self.started_to_stream = True
         if chunk.new_ids:
             self.arrivals.append((now, len(chunk.new_ids)))
         self._inbox.put((self, now, chunk))

@@ -64,10 +64,12 @@ class Llama:
         device: torch.device | str,
         packed: bool,
         max_positions: int | None = None,
+        loaded_layer: Callable[[], None] = lambda: None,
     ) -> None:
         """Load the shard of `rank` from config.path. packed: weights in the layout that `linear_for` finds fastest.
 
-        max_positions: the forward's positions are below it; default: all that the model has.
+        max_positions: the forward's positions are below it; default: all that the model has. loaded_layer: called after
+        each layer.
         """
         device = torch.device(device)
         self.config = config
@@ -92,6 +94,7 @@ class Llama:
                         down=linear(weights.down),
                     )
                 )
+                loaded_layer()
             self.norm = loader.final_norm().to(self.dtype)
             self.lm_head = linear(loader.lm_head())
         # Read through a mapping of its own, which stays: the pages of the other weights are let go with theirs.

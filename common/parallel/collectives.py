@@ -99,9 +99,16 @@ class ShmCollectives:
     capturable = False
 
     def __init__(
-        self, buffer: SharedBuffer, rank: int, size: int, slot_bytes: int, yields: int = YIELDS_BEFORE_BLOCKING
+        self,
+        buffer: SharedBuffer,
+        rank: int,
+        size: int,
+        slot_bytes: int,
+        yields: int = YIELDS_BEFORE_BLOCKING,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """yields: how often a waiting rank yields the core before it blocks."""
+        """yields: how often a waiting rank yields the core before it blocks. beat: called at each rendezvous."""
+        self._beat = beat
         self.rank = rank
         self.size = size
         self._slot_bytes = slot_bytes
@@ -170,6 +177,7 @@ class ShmCollectives:
         return parts
 
     def _meet(self) -> None:
+        self._beat()
         for semaphore in self._posts:
             semaphore.post()
         for semaphore in self._waits:
@@ -190,8 +198,15 @@ class ShmCollectives:
 class TorchCollectives:
     """Collectives of torch.distributed: gloo for tensors of the CPU, or of a GPU by way of the CPU; NCCL on GPUs."""
 
-    def __init__(self, group: torch.distributed.ProcessGroup, close: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        group: torch.distributed.ProcessGroup,
+        close: Callable[[], None],
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
         import torch.distributed as dist
+
+        self._beat = beat
 
         self._dist = dist
         self._group = group
@@ -228,6 +243,7 @@ class TorchCollectives:
         return [part.to(x.device) for part in parts]
 
     def _guard(self, collective: Callable[..., object], *tensors: object) -> None:
+        self._beat()
         try:
             collective(*tensors, group=self._group)
         except RuntimeError as error:

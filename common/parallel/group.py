@@ -7,9 +7,12 @@ interface). Once all ranks have joined, the file may be removed.
 
 from __future__ import annotations
 
+import hmac
 import logging
 import os
-from dataclasses import dataclass
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +49,7 @@ class GroupSpec:
     first_rank: int
     ranks_on_host: int
     blocks: bool = False
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
 
     @classmethod
     def create(
@@ -75,10 +79,11 @@ class GroupSpec:
         return cls(size, collectives, store_path, buffer, slot_bytes, first_rank, ranks_on_host or size, blocks)
 
 
-def join(spec: GroupSpec | None, rank: int) -> Collectives:
+def join(spec: GroupSpec | None, rank: int, beat: Callable[[], None] = lambda: None) -> Collectives:
     """In a rank, in the thread that will run the forward: the collectives of its group; None is a group of one.
 
-    Every rank of the group must call it. On cuda it also makes the rank's GPU the current one of this thread.
+    Every rank of the group must call it. On cuda it also makes the rank's GPU the current one of this thread. `beat` is
+    called as each collective begins: among ranks that stand still, the one that has begun fewer is waited for.
     """
     from common.parallel.collectives import YIELDS_BEFORE_BLOCKING, ShmCollectives, SingleRank, TorchCollectives
 
@@ -88,9 +93,9 @@ def join(spec: GroupSpec | None, rank: int) -> Collectives:
         return SingleRank()
     if spec.collectives == "shm":
         yields = 0 if spec.blocks else YIELDS_BEFORE_BLOCKING
-        return ShmCollectives(spec.buffer, rank, spec.size, spec.slot_bytes, yields)
+        return ShmCollectives(spec.buffer, rank, spec.size, spec.slot_bytes, yields, beat)
     dist = _meet(spec, rank)
-    return TorchCollectives(dist.new_group(backend=_torch_backend(spec)), close=dist.destroy_process_group)
+    return TorchCollectives(dist.new_group(backend=_torch_backend(spec)), close=dist.destroy_process_group, beat=beat)
 
 
 def control_group(spec: GroupSpec, rank: int) -> ProcessGroup:
@@ -100,8 +105,19 @@ def control_group(spec: GroupSpec, rank: int) -> ProcessGroup:
     RuntimeError, and an idle follower waits until somebody sends a request: hence CONTROL_TIMEOUT. It is
     torch.distributed's default group: each gloo group has a thread that wakes 100 times a second (gloo polls with a
     timeout of 10 ms), so one group more would show in the idle cost.
+
+    gloo lets in whoever connects while the ranks meet, and what is broadcast here may be a pickle: so the first thing
+    is the run's secret. PermissionError if rank 0 does not know it.
     """
-    return _meet(spec, rank).group.WORLD
+    import torch
+
+    dist = _meet(spec, rank)
+    secret = torch.frombuffer(bytearray(spec.secret), dtype=torch.uint8)
+    heard = secret.clone() if rank == 0 else torch.zeros_like(secret)
+    dist.broadcast(heard, src=0)
+    if not hmac.compare_digest(bytes(heard.tolist()), spec.secret):
+        raise PermissionError("rank 0 of the group is not a process of this run")
+    return dist.group.WORLD
 
 
 def _meet(spec: GroupSpec, rank: int):

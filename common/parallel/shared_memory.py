@@ -45,7 +45,17 @@ class SharedBuffer:
         return _attach, (self.nbytes, DupFd(self._fd))
 
     def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        """Give the memory back now, in this process. BufferError while something still looks into it."""
+        self.memory.close()
         os.close(self._fd)
+        self._fd = -1
 
     def address(self, offset: int) -> int:
         """The address of byte `offset` in this process; valid as long as this object lives."""

@@ -16,19 +16,24 @@ Principles
    its own children and leaves. The first cause is named, not the peers that lost a connection because of it.
 4. A child says `ready` once, when it can serve; a parent says so only after its own children have. The report
    carries the pids, so the main process knows the whole tree as it really runs.
+5. A process that neither ends nor works is found by what it says on the board (`board.py`), which all of them share.
+6. Where a replica may be lost on its own (`Supervisor.tolerate`), a failure in it ends that replica and no more.
 """
 
+from common.processes.board import Board, Slot
 from common.processes.child import ChildContext, configure_logging, open_standard_streams, refuse_while_spawning
 from common.processes.failures import Failure, PeerLost, ProcessFailed, ReadyReport
 from common.processes.supervisor import Supervisor
 from common.processes.thread_names import name_this_thread
 
 __all__ = [
+    "Board",
     "ChildContext",
     "Failure",
     "PeerLost",
     "ProcessFailed",
     "ReadyReport",
+    "Slot",
     "Supervisor",
     "configure_logging",
     "name_this_thread",

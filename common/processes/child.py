@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 import zmq
 from setproctitle import setproctitle
 
+from common.processes.board import READY, Board, Slot
 from common.processes.failures import FIRST_CAUSE_WINDOW, Failure, PeerLost, ProcessFailed, ReadyReport
+from common.processes.stacks import register_stacks
 
 if TYPE_CHECKING:
     from common.processes.supervisor import Supervisor
@@ -35,8 +37,12 @@ LINGER_MS = 1000  # how long a leaving process waits for its last messages to be
 class ChildContext:
     """What a child's entry point is given: its name, `ready()`, and a supervisor for children of its own."""
 
-    def __init__(self, name: str, status: connection.Connection, times: dict[str, float]) -> None:
+    def __init__(
+        self, name: str, status: connection.Connection, times: dict[str, float], board: Board, slot: Slot
+    ) -> None:
         self.name = name
+        self.board = board
+        self.slot = slot  # this process's line on it
         self._times = times
         self._status = status
         self._status_lock = threading.Lock()
@@ -56,12 +62,13 @@ class ChildContext:
         from common.processes.supervisor import Supervisor  # the two sides know each other
 
         if self._supervisor is None:
-            self._supervisor = Supervisor(self._die)
+            self._supervisor = Supervisor(self._die, self.board)
         return self._supervisor
 
     def mark(self, step: str) -> None:
         """A step of the start is done: its time is reported with `ready`."""
         self._times[step] = time.monotonic()
+        self.slot.beat()
 
     def ready(self, info: dict[str, Any] | None = None) -> None:
         """Wait until the children are ready, then tell the parent that this process and all below it can serve."""
@@ -69,6 +76,7 @@ class ChildContext:
         gc.freeze()  # modules stay for good: no later collection needs to walk them
         gc.enable()
         self.mark("ready")
+        self.slot.cells[READY] = 1
         self._send(ReadyReport(self.name, os.getpid(), info or {}, self._times, children))
 
     def fail(self, error: BaseException) -> None:
@@ -103,7 +111,14 @@ class ChildContext:
 
 
 def child_main(
-    name: str, parent_pid: int, spawned: float, target: str, kwargs: dict[str, Any], status: connection.Connection
+    name: str,
+    parent_pid: int,
+    spawned: float,
+    target: str,
+    kwargs: dict[str, Any],
+    status: connection.Connection,
+    board: Board,
+    slot_number: int,
 ) -> None:
     """First code of ours in a child. Light until the lifelines hold: `target` may import torch for a second."""
     times = {"spawned": spawned, "running": time.monotonic()}
@@ -115,9 +130,11 @@ def child_main(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C hits the whole group; the main process decides
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_leave_with_parent, name="lifeline", daemon=True).start()
+    slot = board.slot(slot_number)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    register_stacks(slot)
     setproctitle(name)
-    context = ChildContext(name, status, times)
+    context = ChildContext(name, status, times, board, slot)
     try:
         module, function = target.split(":")
         entry = getattr(importlib.import_module(module), function)

@@ -4,47 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import queue
-import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
-from multiprocessing import connection, resource_tracker
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from multiprocessing import connection
+from typing import Any
 
-from common.processes.child import EXIT_NO_MAIN_GUARD, child_main
+from common.processes.board import Board
+from common.processes.deaths import death_of, ended_well, kill_tree, lives
 from common.processes.failures import FIRST_CAUSE_WINDOW, STOP_TIMEOUT, Failure, ProcessFailed, ReadyReport
+from common.processes.spawning import Child, spawn
 from common.processes.thread_names import name_this_thread
-
-if TYPE_CHECKING:
-    import psutil
-
-
-@dataclass
-class _Child:
-    name: str
-    process: multiprocessing.process.BaseProcess
-    status: connection.Connection
-    ready: ReadyReport | None = None
-    reported: Failure | None = None
-    gone: bool = False
 
 
 class Supervisor:
     """Starts children, waits until they are ready, hears of their death at once, ends them.
 
-    `on_failure(failure)` is called once, on the supervisor's thread, with the first cause.
+    `on_failure(failure)` is called once, on the supervisor's thread, with the first cause. `board`: of the engine; a
+    new one where there is none yet.
     """
 
-    def __init__(self, on_failure: Callable[[Failure], None]) -> None:
+    def __init__(self, on_failure: Callable[[Failure], None], board: Board | None = None) -> None:
+        self.board = board or Board()
         self._on_failure = on_failure
-        self._children: list[_Child] = []
-        self._starts: queue.SimpleQueue[tuple[Callable[[], _Child], Future]] = queue.SimpleQueue()
+        self._on_replica_failure: Callable[[int, Failure], None] | None = None
+        self._lost: set[int] = set()  # replicas
+        self._hears: Callable[[Failure], bool] = lambda failure: True
+        self._children: list[Child] = []
+        self._starts: queue.SimpleQueue[tuple[Callable[[], Child], Future]] = queue.SimpleQueue()
         self._wake_reader, self._wake_writer = multiprocessing.Pipe(duplex=False)
         self._changed = threading.Condition()
         self._expecting_exit = False
@@ -56,8 +45,16 @@ class Supervisor:
 
     # ------------------------------------------------------------------ called by the owner
 
-    def start(self, name: str, target: str, kwargs: dict[str, Any], env: Mapping[str, str] | None = None) -> None:
-        """Start `target` ("package.module:function"), which gets a `ChildContext` and `kwargs`.
+    def start(
+        self,
+        name: str,
+        target: str,
+        kwargs: dict[str, Any],
+        env: Mapping[str, str] | None = None,
+        replica: int | None = None,
+    ) -> None:
+        """Start `target` ("package.module:function"), which gets a `ChildContext` and `kwargs`; `replica`: that it is a
+        part of, see `tolerate`.
 
         Raises ProcessFailed when another child has ended unasked.
         """
@@ -65,7 +62,7 @@ class Supervisor:
         with self._changed:
             if self._killing:
                 raise self._refusal(name)
-            self._starts.put((lambda: self._spawn(name, target, kwargs, dict(env or {})), future))
+            self._starts.put((lambda: spawn(name, target, kwargs, dict(env or {}), replica, self.board), future))
             self._wake_writer.send(None)
         future.result()
 
@@ -87,6 +84,15 @@ class Supervisor:
         if self._failure:
             raise ProcessFailed(self._failure)
 
+    def tolerate(self, on_replica_failure: Callable[[int, Failure], None]) -> None:
+        """From now on a child's failure ends its replica only, as long as there is another one: the rest of it is
+        killed, and `on_replica_failure(replica, first cause)` called on the supervisor's thread."""
+        self._on_replica_failure = on_replica_failure
+
+    def hear_only(self, hears: Callable[[Failure], bool]) -> None:
+        """From now on a child's failure for which `hears` is False is not noticed (`common.supervision`)."""
+        self._hears = hears
+
     def expect_exit(self) -> None:
         """From now on a child that ends with code 0 has ended well."""
         self._expecting_exit = True
@@ -102,9 +108,9 @@ class Supervisor:
         """Kill every child and wait until it and all below it are gone. Safe to call twice and from any thread."""
         with self._changed:
             self._killing = True  # a child that is just being spawned is killed by `_start_queued`
-            doomed = [process for child in self._children for process in _kill_tree(child)]
+            doomed = [process for child in self._children for process in kill_tree(child)]
         deadline = time.monotonic() + STOP_TIMEOUT
-        while any(_lives(process) for process in doomed) and time.monotonic() < deadline:
+        while any(lives(process) for process in doomed) and time.monotonic() < deadline:
             time.sleep(0.005)
         with self._changed:
             self._closed = True
@@ -118,7 +124,7 @@ class Supervisor:
     def _run(self) -> None:
         name_this_thread("supervisor")
         while not self._closed:
-            watched: dict[Any, _Child] = {}
+            watched: dict[Any, Child] = {}
             for child in self._children:
                 if not child.gone:
                     watched[child.process.sentinel] = child
@@ -158,29 +164,12 @@ class Supervisor:
             with self._changed:
                 self._children.append(child)
                 if self._killing:
-                    _kill_tree(child)
+                    kill_tree(child)
             future.set_result(None)
 
-    def _spawn(self, name: str, target: str, kwargs: dict[str, Any], env: dict[str, str]) -> _Child:
-        context = multiprocessing.get_context("spawn")
-        reader, writer = context.Pipe(duplex=False)
-        # Children inherit the mask: a ctrl-C that arrives before a child can ignore it must not hit its start-up.
-        # Starting the resource tracker, which the first start does, would undo it.
-        resource_tracker.ensure_running()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        process = context.Process(
-            target=child_main, args=(name, os.getpid(), time.monotonic(), target, kwargs, writer), name=name
-        )
-        # Set before the child exists: it may import torch with the user's script, before any code of ours runs.
-        with _environment(env), _importable_main():
-            process.start()
-        # The parent's copy of the writer would keep the pipe open after the child's death and hide it.
-        writer.close()
-        return _Child(name, process, reader)
-
-    def _look(self, children: list[_Child]) -> None:
+    def _look(self, children: list[Child]) -> None:
         failures = self._collect(children)
-        if failures:
+        if any(self._hears(failure) for _, failure in failures):
             deadline = time.monotonic() + FIRST_CAUSE_WINDOW
             while (left := deadline - time.monotonic()) > 0:
                 others = {c.process.sentinel: c for c in self._children if not c.gone}
@@ -188,9 +177,12 @@ class Supervisor:
                 if not others:
                     break
                 failures += self._collect([others[obj] for obj in connection.wait(list(others), left)])
+        failures = [(child, failure) for child, failure in failures if self._hears(failure)]
+        if self._on_replica_failure and not self._expecting_exit:
+            failures = self._lose_replicas(failures)
         with self._changed:
             if failures and self._failure is None:
-                self._failure = min(failures, key=lambda f: (f.severity, f.when))
+                self._failure = _first(failures)
                 first = self._failure
             else:
                 first = None
@@ -198,24 +190,42 @@ class Supervisor:
         if first:
             self._on_failure(first)
 
-    def _collect(self, children: list[_Child]) -> list[Failure]:
+    def _lose_replicas(self, failures: list[tuple[Child, Failure]]) -> list[tuple[Child, Failure]]:
+        """Take out the replicas that failed; returns the failures for which that is not enough."""
+        left = [(child, failure) for child, failure in failures if child.replica is None]
+        replicas = {child.replica for child in self._children if child.replica is not None}
+        for replica in sorted({child.replica for child, _ in failures if child.replica is not None}):
+            of_it = [(child, failure) for child, failure in failures if child.replica == replica]
+            if replicas - self._lost == {replica}:
+                left += of_it
+                continue
+            self._lost.add(replica)
+            for child in self._children:
+                if child.replica == replica:
+                    kill_tree(child)
+            self._on_replica_failure(replica, _first(of_it))
+        return left
+
+    def _collect(self, children: list[Child]) -> list[tuple[Child, Failure]]:
         """Read what these children said and notice those that ended; returns the failures among it."""
         failures = []
         for child in children:
             reported = self._drain_status(child)
             if reported:
-                failures.append(reported)
+                failures.append((child, reported))
             if not child.gone and connection.wait([child.process.sentinel], 0):
                 # Last words may have been written between the drain above and the death.
                 reported = self._drain_status(child)
                 child.gone = True
                 if reported:
-                    failures.append(reported)
-                elif not child.reported and not (self._expecting_exit and _ended_well(child)):
-                    failures.append(_death(child))
-        return [] if self._killing else failures
+                    failures.append((child, reported))
+                elif not child.reported and not (self._expecting_exit and ended_well(child)):
+                    failures.append((child, death_of(child)))
+        if self._killing:
+            return []
+        return [(child, failure) for child, failure in failures if child.replica not in self._lost]
 
-    def _drain_status(self, child: _Child) -> Failure | None:
+    def _drain_status(self, child: Child) -> Failure | None:
         failure = None
         try:
             while not child.status.closed and child.status.poll():
@@ -229,79 +239,6 @@ class Supervisor:
         return failure
 
 
-def _ended_well(child: _Child) -> bool:
-    child.process.join(1)
-    return child.process.exitcode in (0, None)
-
-
-def _death(child: _Child) -> Failure:
-    child.process.join(1)  # it has closed its sentinel, and may not have been reaped yet
-    code = child.process.exitcode
-    when = "" if child.ready else " before it was ready"
-    if code == EXIT_NO_MAIN_GUARD:
-        cause = (
-            "could not start, because importing your script built another Engine: "
-            "put the code that uses Engine under `if __name__ == '__main__':`"
-        )
-        return Failure("Engine", os.getpid(), cause, 0, time.monotonic())
-    if code is None:  # somebody else reaped it, or SIGCHLD is ignored
-        cause, severity = f"ended, nobody knows how{when}", 3
-    elif code < 0:
-        cause, severity = f"was killed by {signal.Signals(-code).name}{when}", 0
-    else:
-        cause, severity = f"exited with code {code}{when}", 3
-    return Failure(child.name, child.process.pid or 0, cause, severity, time.monotonic())
-
-
-@contextlib.contextmanager
-def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _importable_main() -> Iterator[None]:
-    """spawn has a child import the parent's main script. Fed through stdin, as in a shell or an editor, there is none
-    to import, but Python 3.11 and 3.12 try all the same: hide its name meanwhile."""
-    main = sys.modules["__main__"]
-    file = getattr(main, "__file__", None)
-    if file is None or Path(file).exists():
-        yield
-        return
-    del main.__file__
-    try:
-        yield
-    finally:
-        main.__file__ = file
-
-
-def _kill_tree(child: _Child) -> list[psutil.Process]:
-    """Kill a child; whoever is below it follows by PDEATHSIG. Returns all of them, as they were before."""
-    import psutil  # at the end, not while starting
-
-    if child.gone:
-        return []
-    try:
-        process = psutil.Process(child.process.pid)
-        tree = [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        tree = []
-    child.process.kill()
-    return tree
-
-
-def _lives(process: psutil.Process) -> bool:
-    import psutil
-
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def _first(failures: list[tuple[Child, Failure]]) -> Failure:
+    """The cause of the others."""
+    return min((failure for _, failure in failures), key=lambda f: (f.severity, f.when))

@@ -25,14 +25,17 @@ One RPC hop is gone, and with it v0.1.5's pool of threads that waited for replie
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from common.args import EngineArgs
 from common.channels import Endpoints
 from common.process_tree import ProcessNode
-from common.processes import Supervisor
+from common.processes import Failure, Supervisor
 from common.ranks import rank_env, rank_name
+from common.supervision import exceptions, nothing
 from evolution.broadcast_controller.constants import ERAS, LEVEL, in_force
 
-__all__ = ["ERAS", "LEVEL", "SUPPORTS", "in_force", "launch", "process_tree"]
+__all__ = ["ERAS", "LEVEL", "SUPPORTS", "hears", "in_force", "launch", "process_tree"]
 
 SUPPORTS = frozenset({"dp", "era", "rank0"})
 
@@ -52,6 +55,11 @@ def launch(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor) -> No
         "evolution.broadcast_controller.controller_multi:run_controller_multi_process",
         {"args": args, "endpoints": endpoints},
     )
+
+
+def hears(args: EngineArgs) -> Callable[[Failure], bool]:
+    """With `--supervision era`: of its children's failures. ControllerMulti's were noticed by nobody."""
+    return exceptions if args.dp_size == 1 else nothing
 
 
 def process_tree(args: EngineArgs) -> list[ProcessNode]:

@@ -13,6 +13,7 @@ from common.messages import Request, TurnOutput
 from common.parallel.group import control_group
 from common.processes import ChildContext, configure_logging
 from common.ranks import rank_env, rank_label, rank_name, replica_group
+from common.supervision import nothing
 from common.tracing import make_trace
 from evolution.broadcast_controller.constants import in_force
 
@@ -21,6 +22,8 @@ def run_controller_single_process(context: ChildContext, **settings: Any) -> Non
     """`settings` are ControllerSingle's."""
     controller = ControllerSingle(context, **settings)
     context.ready(controller.tp_server.info)
+    if controller.supervision == "era":
+        context.supervisor.hear_only(nothing)  # rank 0 notices when the broadcast breaks
     if controller.scheduling == "replicated":
         controller.loop_for_forward()
     else:
@@ -43,6 +46,7 @@ class ControllerSingle:
         self.trace = make_trace(args.trace_dir, context.name)
         self.tp_size = args.tp_size
         self.scheduling = args.scheduling
+        self.supervision = args.supervision
         self.supervisor = context.supervisor
         self.queue = queue
         self.send_finished = finished
@@ -66,7 +70,7 @@ class ControllerSingle:
         self.send_to_main = Sender(context.zmq, endpoints.control)
         constants = in_force(args)
         self.blocks = args.idle == "block"
-        self.tp_server = Worker(args, replica, 0, group, constants.rules, self.trace)
+        self.tp_server = Worker(args, replica, 0, group, constants.rules, self.trace, context.slot)
         context.mark("loaded")
         if args.tp_size > 1:
             encoding = make_encoding(constants.broadcast, list[Request] if args.scheduling == "replicated" else Turn)

@@ -18,7 +18,7 @@ def run_tp_server_process(context: ChildContext, args: EngineArgs, replica: int,
     configure_logging(args.log_level, rank_label(args, replica, rank))
     constants = in_force(args)
     trace = make_trace(args.trace_dir, context.name)
-    worker = Worker(args, replica, rank, group, constants.rules, trace)
+    worker = Worker(args, replica, rank, group, constants.rules, trace, context.slot)
     context.mark("loaded")
     encoding = make_encoding(constants.broadcast, list[Request] if args.scheduling == "replicated" else Turn)
     broadcast = MessageBroadcast(control_group(group, rank), encoding, worker.loop_counts, trace)

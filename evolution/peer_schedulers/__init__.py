@@ -24,15 +24,18 @@ With data parallelism a request makes one more hop: main -> controller -> rank 0
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from common.args import EngineArgs
 from common.channels import Endpoints
 from common.process_tree import ProcessNode
-from common.processes import Supervisor
+from common.processes import Failure, Supervisor
 from common.ranks import rank_name
+from common.supervision import exceptions, nothing
 from evolution.peer_schedulers.constants import ERAS, LEVEL, check, in_force
 from evolution.peer_schedulers.replica import start_replica
 
-__all__ = ["ERAS", "LEVEL", "SUPPORTS", "check", "in_force", "launch", "process_tree"]
+__all__ = ["ERAS", "LEVEL", "SUPPORTS", "check", "hears", "in_force", "launch", "process_tree"]
 
 SUPPORTS = frozenset({"dp", "era", "overlap", "rank0"})
 
@@ -47,6 +50,11 @@ def launch(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor) -> No
         "evolution.peer_schedulers.data_parallel_controller:run_data_parallel_controller_process",
         {"args": args, "endpoints": endpoints},
     )
+
+
+def hears(args: EngineArgs) -> Callable[[Failure], bool]:
+    """With `--supervision era`: of its children's failures. The controller died of a rank's SIGQUIT without a word."""
+    return exceptions if args.dp_size == 1 else nothing
 
 
 def process_tree(args: EngineArgs) -> list[ProcessNode]:

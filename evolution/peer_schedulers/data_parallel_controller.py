@@ -13,8 +13,11 @@ import zmq
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
 from common.dispatch import Dispatcher
+from common.faults import in_process
+from common.lost_replicas import LostReplicas
 from common.messages import FinishedCount, GenerateRequest, Request, StopRequest
 from common.processes import ChildContext, configure_logging
+from common.supervision import exceptions
 from common.tracing import make_trace
 from evolution.peer_schedulers.replica import start_replica
 
@@ -29,6 +32,9 @@ def run_data_parallel_controller_process(context: ChildContext, args: EngineArgs
 
 class DataParallelController:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+        in_process(args, context)
+        context.slot.is_dispatcher()
+        self.slot, self.board = context.slot, context.board
         self.trace = make_trace(args.trace_dir, context.name)
         self.supervisor = context.supervisor
         self.dispatcher = Dispatcher(args.load_balance_method, args.dp_size)
@@ -40,12 +46,16 @@ class DataParallelController:
             start_replica(args, endpoints, self.supervisor, replica, channel, finished)
         self.supervisor.wait_ready()
         self.workers = [Sender(context.zmq, channel) for channel in channels]
+        if args.supervision == "era":
+            context.supervisor.hear_only(exceptions)  # a rank's was a SIGQUIT to its parent
+        self.lost = LostReplicas(context, args, endpoints, self.take_out)
         self.poll_timeout = None if args.idle == "block" else 0
 
     def event_loop(self) -> None:
         poller = zmq.Poller()
         poller.register(self.recv_from_tokenizer.socket, zmq.POLLIN)
         poller.register(self.recv_finished.socket, zmq.POLLIN)
+        poller.register(self.lost.wake, zmq.POLLIN)
         while True:
             self.trace.turn()
             self.trace.part("idle")
@@ -54,14 +64,32 @@ class DataParallelController:
             for report in self.recv_finished.drain(wait=False):
                 self.dispatcher.finished(report.replica, report.count)
             messages = self.recv_from_tokenizer.drain(wait=False)
+            self.slot.take(len(messages))
             self.trace.part("send_output")
             for message in messages:
-                if isinstance(message, GenerateRequest):
-                    self.workers[self.dispatcher.pick()].send(message, self.trace)
-                    continue
-                if isinstance(message, StopRequest):
-                    self.supervisor.expect_exit()
-                for worker in self.workers:
-                    worker.send(message, self.trace)
+                self.dispatch(message)
                 if isinstance(message, StopRequest):
                     return
+            self.lost.look()
+
+    def dispatch(self, message: Request) -> None:
+        """A request to one replica, any other message to all of them."""
+        if isinstance(message, GenerateRequest):
+            replica = self.dispatcher.pick()
+            self.lost.note(replica, message.rid)
+            self.send(replica, message)
+            return
+        if isinstance(message, StopRequest):
+            self.supervisor.expect_exit()
+        for replica in range(len(self.workers)):
+            if replica not in self.lost.replicas:
+                self.send(replica, message)
+
+    def send(self, replica: int, message: Request) -> None:
+        self.board.to_replica(replica)
+        self.workers[replica].send(message, self.trace)
+
+    def take_out(self, replica: int) -> None:
+        """It is no more."""
+        self.dispatcher.lose(replica)
+        self.workers[replica].close()

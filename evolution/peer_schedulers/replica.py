@@ -32,4 +32,5 @@ def start_replica(
                 "finished": finished,
             },
             rank_env(args),
+            replica,
         )

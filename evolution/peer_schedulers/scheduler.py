@@ -62,7 +62,7 @@ class PeerScheduler:
             self.send_to_controller = Sender(context.zmq, finished) if finished else None
         constants = in_force(args)
         self.blocks = args.idle == "block"
-        self.worker = Worker(args, replica, rank, group, constants.rules, self.trace)
+        self.worker = Worker(args, replica, rank, group, constants.rules, self.trace, context.slot)
         context.mark("loaded")
         if args.tp_size > 1:
             encoding = make_encoding(constants.broadcast, list[Request] if args.scheduling == "replicated" else Turn)

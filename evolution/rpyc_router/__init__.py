@@ -26,14 +26,17 @@ With T = 1 and D = 1 the router holds the worker itself (`local_router.py`): rec
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from common.args import EngineArgs
 from common.channels import Endpoints
 from common.process_tree import ProcessNode
-from common.processes import Supervisor
+from common.processes import Failure, Supervisor
 from common.ranks import memory_env, rank_env, rank_name
+from common.supervision import exceptions, nothing
 from evolution.rpyc_router.constants import ERAS, LEVEL, in_force
 
-__all__ = ["ERAS", "LEVEL", "SUPPORTS", "in_force", "launch", "notes", "process_tree"]
+__all__ = ["ERAS", "LEVEL", "SUPPORTS", "hears", "in_force", "launch", "notes", "process_tree"]
 
 SUPPORTS = frozenset({"dp", "era", "rank0"})
 
@@ -48,6 +51,11 @@ def launch(args: EngineArgs, endpoints: Endpoints, supervisor: Supervisor) -> No
     else:
         target = "evolution.rpyc_router.local_router:run_local_router_process"
         supervisor.start(rank_name("router", args, 0, 0), target, kwargs, rank_env(args))
+
+
+def hears(args: EngineArgs) -> Callable[[Failure], bool]:
+    """With `--supervision era`: of the router's failures. 0.1.17's controller killed the main process."""
+    return nothing if args.dp_size == 1 else exceptions
 
 
 def notes(args: EngineArgs) -> list[str]:

@@ -12,11 +12,16 @@ import threading
 import time
 from collections.abc import Callable
 
+import zmq
+
 from common.args import EngineArgs
 from common.channels import Endpoints, Receiver, Sender
 from common.dispatch import BacklogDispatcher, Dispatcher
+from common.faults import in_process
+from common.lost_replicas import LostReplicas
 from common.messages import GenerateRequest, Request, StopRequest, TurnOutput
-from common.processes import ChildContext, configure_logging, name_this_thread
+from common.processes import ChildContext, PeerLost, configure_logging, name_this_thread
+from common.supervision import nothing
 from common.tracing import make_trace
 from evolution.rpyc_router.constants import in_force
 from evolution.rpyc_router.model_client import ModelRpcClient, rpyc_addresses, start_model_processes
@@ -34,6 +39,9 @@ def run_controller_process(context: ChildContext, args: EngineArgs, endpoints: E
 
 class Controller:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
+        in_process(args, context)
+        context.slot.is_dispatcher()
+        self.slot, self.board = context.slot, context.board
         self.trace = make_trace(args.trace_dir, context.name, "dispatcher")
         self.supervisor = context.supervisor
         self.constants = in_force(args)
@@ -57,20 +65,28 @@ class Controller:
             worker.start()
         for worker in self.workers:
             worker.connected.wait()
+        if args.supervision == "era":
+            context.supervisor.hear_only(nothing)  # a thread notices when its replica's connection breaks
+        self.lost = LostReplicas(context, args, endpoints, self.take_out)
 
     def loop(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self.recv_from_tokenizer.socket, zmq.POLLIN)
+        poller.register(self.lost.wake, zmq.POLLIN)
         while True:
             self.trace.turn()
             if self.blocks:
                 self.trace.part("idle")
-                self.recv_from_tokenizer.wait()
+                poller.poll()
             self.trace.part("recv_requests")
             messages = self.recv_from_tokenizer.drain(wait=False)
+            self.slot.take(len(messages))
             self.trace.part("send_output")
             for message in messages:
                 self.dispatch(message)
                 if isinstance(message, StopRequest):
                     return
+            self.lost.look()
             self.trace.part("pacing_sleep")
             time.sleep(self.constants.sleep_dispatcher)
 
@@ -79,12 +95,24 @@ class Controller:
         if isinstance(message, GenerateRequest):
             with self.lock:
                 replica = self.dispatcher.pick()
-            self.workers[replica].request_queue.put(message)
+            self.lost.note(replica, message.rid)
+            self.put(replica, message)
             return
         if isinstance(message, StopRequest):
             self.supervisor.expect_exit()
-        for worker in self.workers:
-            worker.request_queue.put(message)
+        for replica in range(len(self.workers)):
+            if replica not in self.lost.replicas:
+                self.put(replica, message)
+
+    def put(self, replica: int, message: Request) -> None:
+        self.board.to_replica(replica)
+        self.workers[replica].request_queue.put(message)
+
+    def take_out(self, replica: int) -> None:
+        """It is no more: its thread waits for a message, or has learnt it from its connections."""
+        with self.lock:
+            self.dispatcher.lose(replica)
+        self.workers[replica].request_queue.put(None)
 
     def backlogs(self) -> list[int]:
         return [worker.request_queue.qsize() for worker in self.workers]
@@ -92,6 +120,10 @@ class Controller:
     def finished(self, replica: int, count: int) -> None:
         with self.lock:
             self.dispatcher.finished(replica, count)
+
+
+class ReplicaGone(Exception):
+    """Ends the thread of a replica that was lost."""
 
 
 class DataParallelWorkerThread(threading.Thread):
@@ -113,20 +145,24 @@ class DataParallelWorkerThread(threading.Thread):
         self.replica = replica
         self.addresses = addresses
         self.finished = finished
-        self.request_queue: queue.Queue[Request] = queue.Queue()
+        self.request_queue: queue.Queue[Request | None] = queue.Queue()  # None: the replica is no more
         self.connected = threading.Event()
 
     def run(self) -> None:
         try:
             name_this_thread(self.name)
             asyncio.run(self.loop_for_forward())
+        except ReplicaGone:
+            return
         except BaseException as error:  # a thread's death would go unnoticed
+            if self.args.on_replica_failure == "degrade" and isinstance(error, (PeerLost, EOFError, ConnectionError)):
+                return  # the supervisor hears of the rank that ended, and takes the replica out
             self.context.fail(error)
 
     async def loop_for_forward(self) -> None:
         constants = in_force(self.args)
         trace = make_trace(self.args.trace_dir, self.context.name, self.name)
-        model_client = ModelRpcClient(self.args, self.addresses, trace)
+        model_client = ModelRpcClient(self.args, self.addresses, self.endpoints.secret, trace)
         send_to_detokenizer = Sender(self.context.zmq, self.endpoints.token_batches)
         send_to_main = Sender(self.context.zmq, self.endpoints.control)
         self.connected.set()
@@ -156,4 +192,6 @@ class DataParallelWorkerThread(threading.Thread):
         messages = [self.request_queue.get()] if wait else []
         while not self.request_queue.empty():
             messages.append(self.request_queue.get())
+        if None in messages:
+            raise ReplicaGone
         return messages

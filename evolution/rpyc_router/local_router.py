@@ -24,7 +24,7 @@ def run_local_router_process(context: ChildContext, args: EngineArgs, endpoints:
     send_to_main = Sender(context.zmq, endpoints.control)
     constants = in_force(args)
     trace = make_trace(args.trace_dir, context.name)
-    worker = Worker(args, replica=0, rank=0, group=None, rules=constants.rules, trace=trace)
+    worker = Worker(args, replica=0, rank=0, group=None, rules=constants.rules, trace=trace, slot=context.slot)
     context.ready(worker.info)
 
     stop = False

@@ -23,8 +23,16 @@ def start_model_processes(args: EngineArgs, endpoints: Endpoints, supervisor: Su
         supervisor.start(
             rank_name("rpyc", args, replica, rank),
             "evolution.rpyc_router.model_server:run_model_process",
-            {"args": args, "replica": replica, "rank": rank, "group": group, "socket_path": socket_path},
+            {
+                "args": args,
+                "replica": replica,
+                "rank": rank,
+                "group": group,
+                "socket_path": socket_path,
+                "secret": endpoints.secret,
+            },
             rank_env(args),
+            replica,
         )
 
 
@@ -37,13 +45,16 @@ def rpyc_addresses(args: EngineArgs, ready: list[ReadyReport], replica: int) -> 
 class ModelRpcClient:
     """Calls all ranks of one replica. Lives on one asyncio loop."""
 
-    def __init__(self, args: EngineArgs, addresses: list[str | int], trace: Trace | NoTrace = NO_TRACE) -> None:
-        """Connect to ranks that are ready. Must be called on the loop's thread; `trace` is that thread's."""
+    def __init__(
+        self, args: EngineArgs, addresses: list[str | int], secret: bytes, trace: Trace | NoTrace = NO_TRACE
+    ) -> None:
+        """Connect to ranks that are ready. Must be called on the loop's thread; `trace` is that thread's.
+        secret: of the run."""
         self._trace = trace
         constants = in_force(args)
         self.step = self._step_replicated if args.scheduling == "replicated" else self._step_rank0
         calls = ValueCalls if constants.calls == "by value" else ReferenceCalls
-        self._ranks = [calls(rank, address, constants) for rank, address in enumerate(addresses)]
+        self._ranks = [calls(rank, address, constants, secret) for rank, address in enumerate(addresses)]
         self._sent = self._sent_so_far()  # what connecting took belongs to no turn
         self._busy = False
 

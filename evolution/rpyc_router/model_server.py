@@ -20,15 +20,22 @@ from evolution.rpyc_router.transport import CountingChannel, ReferenceEnd, Value
 
 
 def run_model_process(
-    context: ChildContext, args: EngineArgs, replica: int, rank: int, group: GroupSpec, socket_path: str
+    context: ChildContext,
+    args: EngineArgs,
+    replica: int,
+    rank: int,
+    group: GroupSpec,
+    socket_path: str,
+    secret: bytes,
 ) -> None:
     configure_logging(args.log_level, rank_label(args, replica, rank))
     constants = in_force(args)
     end = ValueEnd if constants.calls == "by value" else ReferenceEnd
     trace = make_trace(args.trace_dir, context.name)  # the thread that serves is this one
-    service = ModelRpcService(context, Worker(args, replica, rank, group, constants.rules, trace), end)
+    worker = Worker(args, replica, rank, group, constants.rules, trace, context.slot)
+    service = ModelRpcService(context, worker, end)
     context.mark("loaded")
-    server = make_server(service, socket_path, constants)
+    server = make_server(service, socket_path, constants, secret)
     context.ready({**service.worker.info, "rpyc_address": server.port})
     server.start()  # serves the router's connection, and returns when the router closes it
     service.worker.close()

@@ -7,9 +7,11 @@ import asyncio
 import zmq.asyncio
 
 from common.args import EngineArgs
-from common.channels import Endpoints, Receiver, Sender
+from common.channels import FORGED, Endpoints, Receiver, Sender
+from common.faults import in_process
 from common.messages import Request, TurnOutput
 from common.processes import ChildContext, configure_logging
+from common.supervision import nothing
 from common.tracing import make_trace
 from evolution.rpyc_router.constants import in_force
 from evolution.rpyc_router.model_client import ModelRpcClient, rpyc_addresses, start_model_processes
@@ -17,6 +19,7 @@ from evolution.rpyc_router.model_client import ModelRpcClient, rpyc_addresses, s
 
 def run_router_process(context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
     configure_logging(args.log_level, "router")
+    in_process(args, context)
     asyncio.run(run_router(context, args, endpoints))
 
 
@@ -24,12 +27,17 @@ async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoin
     start_model_processes(args, endpoints, context.supervisor, replica=0)  # first: they take longest
     router = Router(context, args, endpoints)
     ready = context.supervisor.wait_ready()
-    router.model_client = ModelRpcClient(args, rpyc_addresses(args, ready, replica=0), router.trace)
+    addresses = rpyc_addresses(args, ready, replica=0)
+    router.model_client = ModelRpcClient(args, addresses, endpoints.secret, router.trace)
     context.ready()
+    if args.supervision == "era":
+        context.supervisor.hear_only(nothing)
 
     receiving = asyncio.create_task(router.loop_for_recv_requests())
     forwarding = asyncio.create_task(router.loop_for_forward())
     done, _ = await asyncio.wait({receiving, forwarding}, return_when=asyncio.FIRST_COMPLETED)
+    if args.supervision == "era" and any(task.exception() for task in done):
+        await asyncio.Future()  # 0.1.5 looked at neither task: the router stays, and forwards nothing
     for task in done:
         task.result()  # raises what ended it
     receiving.cancel()
@@ -41,6 +49,7 @@ async def run_router(context: ChildContext, args: EngineArgs, endpoints: Endpoin
 class Router:
     def __init__(self, context: ChildContext, args: EngineArgs, endpoints: Endpoints) -> None:
         self.trace = make_trace(args.trace_dir, context.name)
+        self.slot = context.slot
         self.constants = in_force(args)
         self.blocks = args.idle == "block"
         self.model_client: ModelRpcClient
@@ -54,7 +63,10 @@ class Router:
         while True:
             frame = await self.recv_from_tokenizer.socket.recv(copy=False)
             self.trace.part("recv_requests")
-            self.recv_reqs.append(self.recv_from_tokenizer.decode(frame.buffer))
+            message = self.recv_from_tokenizer.decode(frame.buffer)
+            if message is not FORGED:
+                self.recv_reqs.append(message)
+            self.slot.take(1)
             self.trace.back()  # to what the other task is at
             self.arrived.set()
 

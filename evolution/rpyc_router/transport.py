@@ -6,7 +6,8 @@ a unix socket, frames not compressed; the event loop reads the reply.
 By reference: a list is mutable, so rpyc sends a reference to it. The rank's `obtain` calls back for a pickle; the reply
 is again a reference, and the router pulls rank 0's back with one more callback. The references that are dropped each
 send a message, too. A thread waits for each rank. Over TCP, with zlib and Nagle's algorithm on, which are rpyc's
-defaults.
+defaults. Its pickles come through a port that anybody on the host can connect to, so the router first sends the run's
+secret; a rank closes any other connection before rpyc reads from it.
 
 Arguments and replies are lists in both.
 """
@@ -14,6 +15,7 @@ Arguments and replies are lists in both.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import socket
 import time
 from collections.abc import Callable
@@ -33,6 +35,7 @@ from evolution.rpyc_router.constants import RpycConstants
 from evolution.rpyc_router.stream import LinearStream
 
 CONNECT_TIMEOUT = 10.0
+SECRET_TIMEOUT = 1.0  # s in which who connects to a rank must have said the secret
 
 
 def protocol_config(constants: RpycConstants) -> dict[str, Any]:
@@ -64,7 +67,7 @@ class ValueCalls:
 
     pickles = 0  # that a rank's pulling an argument makes
 
-    def __init__(self, rank: int, address: str | int, constants: RpycConstants) -> None:
+    def __init__(self, rank: int, address: str | int, constants: RpycConstants, secret: bytes) -> None:
         self._rank = rank
         self._loop = asyncio.get_running_loop()
         self.channel, self._connection = _connect(lambda: LinearStream.unix_connect(address), False, constants)
@@ -112,8 +115,13 @@ class ReferenceCalls:
 
     pickles = 1
 
-    def __init__(self, rank: int, address: str | int, constants: RpycConstants) -> None:
-        self.channel, self._connection = _connect(lambda: SocketStream.connect("127.0.0.1", address), True, constants)
+    def __init__(self, rank: int, address: str | int, constants: RpycConstants, secret: bytes) -> None:
+        def connect() -> SocketStream:
+            stream = SocketStream.connect("127.0.0.1", address)
+            stream.sock.sendall(secret)
+            return stream
+
+        self.channel, self._connection = _connect(connect, True, constants)
         self._remote = _remote_methods(self._connection)
         # A thread of its own, where 0.1.5 took one of asyncio's pool: that has cores + 4, and only the thread that
         # waits for a rank answers the rank's callback, so more ranks than threads would wait for each other.
@@ -218,10 +226,39 @@ class ValueServer(CountingServer):
 class ReferenceServer(CountingServer):
     compress, stream = True, SocketStream
 
+    def __init__(self, secret: bytes, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._secret = secret
 
-def make_server(service: rpyc.Service, socket_path: str, constants: RpycConstants) -> OneShotServer:
+    def _authenticate_and_serve_client(self, sock: socket.socket) -> None:
+        """Of a one-shot server, which goes on listening until it was the router that connected."""
+        while not self._knows_secret(sock):
+            sock.close()
+            sock = self._next_connection()
+        super()._authenticate_and_serve_client(sock)
+
+    def _next_connection(self) -> socket.socket:
+        while True:
+            try:
+                return self.listener.accept()[0]
+            except TimeoutError:  # rpyc's listener has one, to look whether it was closed
+                continue
+
+    def _knows_secret(self, sock: socket.socket) -> bool:
+        sock.settimeout(SECRET_TIMEOUT)
+        sent = b""
+        try:
+            while len(sent) < len(self._secret) and (more := sock.recv(len(self._secret) - len(sent))):
+                sent += more
+        except OSError:
+            return False
+        sock.settimeout(None)
+        return hmac.compare_digest(sent, self._secret)
+
+
+def make_server(service: rpyc.Service, socket_path: str, constants: RpycConstants, secret: bytes) -> OneShotServer:
     """Bound, and listening from `start()` on; `port` is its port where it has one."""
     config = protocol_config(constants)
     if constants.calls == "by value":
         return ValueServer(service, socket_path=socket_path, protocol_config=config)
-    return ReferenceServer(service, hostname="127.0.0.1", port=0, protocol_config=config)
+    return ReferenceServer(secret, service, hostname="127.0.0.1", port=0, protocol_config=config)

@@ -52,14 +52,14 @@ class RpycCalls(Mechanism):
         constants = in_force(self._args(place))
         end = ValueEnd if constants.calls == "by value" else ReferenceEnd
         service = ModelRpcService(context, self._worker(index, took), end)
-        self._server = make_server(service, place.path(index), constants)
+        self._server = make_server(service, place.path(index), constants, secret=b"")
         return self._server.port
 
     def serve(self) -> None:
         self._server.start()  # returns when the driver closes its connection
 
     async def connect(self, place: Place, addresses: list[str | int]) -> None:
-        self._client = ModelRpcClient(self._args(place), addresses)
+        self._client = ModelRpcClient(self._args(place), addresses, secret=b"")
 
     async def send(self, messages: list[Any]) -> None:
         await self._client.step(messages)

@@ -48,7 +48,7 @@ def run_first(
     requests = Receiver(context.zmq, endpoints.requests, Request)
     tokens = Sender(context.zmq, endpoints.token_batches)
     control = Sender(context.zmq, endpoints.control)
-    worker = Worker(args, 0, rank, group)
+    worker = Worker(args, 0, rank, group, slot=context.slot)
     context.ready(worker.info)
     stop = False
     while not stop:
@@ -65,7 +65,7 @@ def run_first(
 
 
 def run_other(context: ChildContext, args: EngineArgs, rank: int, group: GroupSpec, reader: Connection) -> None:
-    worker = Worker(args, 0, rank, group)
+    worker = Worker(args, 0, rank, group, slot=context.slot)
     context.ready(worker.info)
     while not worker.step(decode(reader.recv_bytes())).stop:
         pass

@@ -6,6 +6,8 @@ import os
 import signal
 import time
 
+from common.args import EngineArgs
+from common.faults import in_process
 from common.processes import ChildContext, PeerLost
 
 
@@ -46,6 +48,24 @@ def die_at(context: ChildContext, when: float) -> None:
     context.ready()
     time.sleep(max(0, when - time.monotonic()))
     os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def hang_before_ready(context: ChildContext) -> None:
+    time.sleep(60)
+
+
+def fail_when_told(context: ChildContext, when: float | None = None) -> None:
+    context.ready()
+    time.sleep(60 if when is None else max(0, when - time.monotonic()))
+    raise ValueError("as told")
+
+
+def take_messages(context: ChildContext, args: EngineArgs, count: int) -> None:
+    in_process(args, context)
+    context.ready()
+    for _ in range(count):
+        context.slot.take(1)
+    time.sleep(60)
 
 
 def parent_of(context: ChildContext, target: str, kwargs: dict, count: int = 1) -> None:

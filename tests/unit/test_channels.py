@@ -105,3 +105,33 @@ def test_a_long_tmpdir_does_not_break_socket_paths(short_tmp, monkeypatch, conte
     Receiver(context, Channel(f"{folder}/replica10.requests"), Request)
     remove_run_folder(folder)
     assert folder.parent == Path("/tmp")
+
+
+class Opened:
+    """Unpickling one writes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_without_the_secret_is_dropped_unread(folder, context, tmp_path):
+    endpoints = Endpoints(str(folder), "tcp", "pickle", secret=b"0123456789abcdef")
+    receiver = Receiver(context, endpoints.requests, Request)
+    trap = tmp_path / "trap"
+    for secret in (b"", b"0123456789abcdeX"):
+        Sender(context, Channel(endpoints.requests.path, "tcp", "pickle", secret)).send(Opened(trap))
+    sender = Sender(context, endpoints.requests)
+    sender.send(StopRequest(1))
+    assert receiver.receive() == StopRequest(1)
+    sender.send(StopRequest(2))
+    assert receiver.drain(wait=True) == [StopRequest(2)]
+    assert not trap.exists()
+
+
+def test_the_secret_is_not_shown(folder):
+    endpoints = Endpoints(str(folder), "tcp", "pickle", secret=b"0123456789abcdef")
+    assert "0123" not in repr(endpoints) + repr(endpoints.requests)
+    assert endpoints.requests.secret and not Endpoints(str(folder), secret=b"0123").requests.secret

@@ -71,3 +71,15 @@ def test_a_failure_ends_the_wait() -> None:
     with pytest.raises(Failed):
         stage.calls.ask(FlushRequest)
     assert len(stage.sent) == 1
+
+
+def test_a_lost_replica_is_not_waited_for() -> None:
+    stage = Stage(3)
+
+    def answer_and_lose() -> None:
+        stage.answer(0, 2)
+        stage.calls.lose(1)
+
+    threading.Thread(target=answer_and_lose).start()
+    assert [reply.replica for reply in stage.calls.ask(FlushRequest)] == [0, 2]
+    assert not stage.calls.waiting

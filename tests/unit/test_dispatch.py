@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.dispatch import Dispatcher
+from common.dispatch import BacklogDispatcher, Dispatcher
 
 
 def test_round_robin_takes_turns_whatever_is_outstanding():
@@ -43,3 +44,12 @@ def test_shortest_queue_never_picks_a_busier_replica(finishes, replicas):
         done = finish % replicas
         if dispatcher.outstanding[done]:
             dispatcher.finished(done, 1)
+
+
+@pytest.mark.parametrize("method", ["round_robin", "shortest_queue"])
+def test_a_lost_replica_is_picked_no_more(method):
+    for dispatcher in (Dispatcher(method, 3), BacklogDispatcher(method, 3, lambda: [0, 0, 0])):
+        dispatcher.pick()
+        dispatcher.lose(1)
+        dispatcher.lose(0)
+        assert {dispatcher.pick() for _ in range(5)} == {2}

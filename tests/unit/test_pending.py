@@ -62,3 +62,58 @@ def test_a_text_that_comes_after_the_end_is_nobodys() -> None:
     pending.take(TextBatch(0, [last_chunk(stream.rid, "late")]), NoTrace())
     with pytest.raises(EngineError, match="rank 1 died"):
         stream.result()
+
+
+# ---------------------------------------------------------------------- a replica fails on its own
+
+
+def degraded() -> tuple[PendingRequests, list[GenerateRequest], list]:
+    """Three requests: to replica 0, 1 and 0."""
+    sent: list[GenerateRequest] = []
+    pending = PendingRequests(threading.RLock(), sent.append, keeps=True)
+    streams = [pending.hand_over(request(), None) for _ in range(3)]
+    pending.dispatched(0, [streams[0].rid, streams[2].rid])
+    pending.dispatched(1, [streams[1].rid])
+    return pending, sent, streams
+
+
+def test_what_has_given_nothing_is_sent_again_and_the_rest_fails() -> None:
+    pending, sent, (begun, elsewhere, untouched) = degraded()
+    pending.take(TextBatch(0, [TextChunk(begun.rid, "a", [1])]), NoTrace())
+    pending.lose(0, EngineError("replica 0 was lost: rank 1 died"))
+    with pytest.raises(EngineError, match="replica 0 was lost: rank 1 died"):
+        begun.result()
+    assert len(sent) == 4 and not elsewhere.done.is_set()
+    again = sent[3].rid
+    assert again not in {message.rid for message in sent[:3]}
+    pending.take(TextBatch(1, [last_chunk(untouched.rid, "late, of the first try")]), NoTrace())
+    assert not untouched.done.is_set()
+    pending.take(TextBatch(1, [last_chunk(again, "b"), last_chunk(elsewhere.rid, "c")]), NoTrace())
+    assert (untouched.result()["text"], elsewhere.result()["text"]) == ("b", "c")
+    assert untouched.result()["meta_info"]["id"] == untouched.rid
+    assert len(pending) == 0 and not pending.failed
+
+
+def test_a_request_that_was_sent_again_goes_by_the_id_that_its_caller_knows() -> None:
+    pending, sent, streams = degraded()
+    pending.lose(0, EngineError("gone"))
+    assert pending.id_in_stage(streams[2].rid) == sent[4].rid
+    assert pending.id_in_stage(streams[1].rid) == streams[1].rid
+    assert pending.id_in_stage("unknown") == "unknown"
+
+
+def test_a_second_loss() -> None:
+    pending, sent, streams = degraded()
+    pending.lose(0, EngineError("gone"))
+    pending.dispatched(1, [message.rid for message in sent[3:]])
+    pending.lose(1, EngineError("gone, too"))
+    assert len(sent) == 8 and len({message.rid for message in sent}) == 8
+    assert not any(stream.done.is_set() for stream in streams)
+
+
+def test_what_has_ended_is_not_sent_again() -> None:
+    pending, sent, streams = degraded()
+    pending.take(TextBatch(0, [last_chunk(streams[0].rid, "a")]), NoTrace())
+    pending.dispatched(0, [streams[0].rid])
+    pending.lose(0, EngineError("gone"))
+    assert len(sent) == 4

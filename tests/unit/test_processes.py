@@ -12,7 +12,9 @@ import time
 import psutil
 import pytest
 
-from common.processes import Failure, ProcessFailed, Supervisor
+from common.processes import Failure, ProcessFailed, Supervisor, spawning
+from common.processes.stacks import process_state, read_stacks
+from evolution.start import StartFailed, wait_for_start
 
 CHILDREN = "tests.helpers.children:"
 
@@ -119,7 +121,7 @@ def test_no_start_after_a_failure(supervisor, watch):
 
 
 def test_kill_reports_nothing_and_reaches_a_child_that_is_being_started(supervisor, watch, monkeypatch):
-    spawn = supervisor._spawn
+    spawn = spawning.spawn
 
     def slow_spawn(*arguments):
         time.sleep(0.3)
@@ -127,7 +129,7 @@ def test_kill_reports_nothing_and_reaches_a_child_that_is_being_started(supervis
 
     supervisor.start("evo-one", CHILDREN + "idle", {})
     supervisor.wait_ready(20)
-    monkeypatch.setattr(supervisor, "_spawn", slow_spawn)
+    monkeypatch.setattr("common.processes.supervisor.spawn", slow_spawn)
     threading.Thread(target=supervisor.start, args=("evo-late", CHILDREN + "idle", {}), daemon=True).start()
     time.sleep(0.1)
     supervisor.kill()
@@ -166,3 +168,86 @@ def test_children_die_with_the_main_process(kill):
     main.wait()
     assert gone(pids, 3)
     main.stdout.close()
+
+
+# ---------------------------------------------------------------------- replicas, eras, hangs
+
+
+def start_replicas(supervisor: Supervisor, count: int = 2) -> list[list[int]]:
+    """pids of two processes of each replica."""
+    for replica in range(count):
+        for rank in range(2):
+            supervisor.start(f"evo-peer DP{replica} TP{rank}", CHILDREN + "idle", {}, replica=replica)
+    pids = [node.pid for node in supervisor.wait_ready(20)]
+    return [pids[2 * replica : 2 * replica + 2] for replica in range(count)]
+
+
+def test_a_replica_is_lost_alone_and_the_last_one_is_not(supervisor, watch):
+    lost: list[tuple[int, Failure]] = []
+    first, second = start_replicas(supervisor)
+    supervisor.tolerate(lambda replica, failure: lost.append((replica, failure)))
+    os.kill(first[1], signal.SIGKILL)
+    assert gone(first, 2), "the rest of the replica was left"
+    assert [(replica, failure.name) for replica, failure in lost] == [(0, "evo-peer DP0 TP1")]
+    assert not watch.failures and not gone(second, 0.3)
+    os.kill(second[0], signal.SIGKILL)
+    assert watch.heard.wait(5)
+    assert watch.failures[0].name == "evo-peer DP1 TP0"
+    assert len(lost) == 1
+
+
+def test_without_tolerance_a_replica_takes_all_with_it(supervisor, watch):
+    first, _ = start_replicas(supervisor)
+    os.kill(first[0], signal.SIGKILL)
+    assert watch.heard.wait(5)
+    assert watch.failures[0].name == "evo-peer DP0 TP0"
+
+
+def test_a_failure_that_the_era_did_not_hear(supervisor, watch):
+    supervisor.start("evo-killed", CHILDREN + "idle", {})
+    supervisor.start("evo-raises", CHILDREN + "fail_when_told", {"when": time.monotonic() + 3})
+    killed = supervisor.wait_ready(20)[0].pid
+    supervisor.hear_only(lambda failure: failure.severity == 1)
+    os.kill(killed, signal.SIGKILL)
+    assert gone([killed], 2)
+    assert not watch.heard.wait(0.3)
+    assert watch.heard.wait(5)
+    assert "evo-raises" in str(watch.failures[0]) and "ValueError: as told" in str(watch.failures[0])
+
+
+def test_a_start_that_makes_no_progress_names_the_process_and_shows_where_it_is(supervisor):
+    """The parent waits for its child: the child is named."""
+    supervisor.start("evo-parent", CHILDREN + "parent_of", {"target": CHILDREN + "hang_before_ready", "kwargs": {}})
+    with pytest.raises(StartFailed) as caught:
+        wait_for_start(supervisor, supervisor.board, 1.0)
+    first, _, stacks = str(caught.value).partition("\n")
+    assert first.startswith("evo-grandchild 0 (pid ") and "hangs while starting: it makes no progress" in first
+    assert "hang_before_ready" in stacks and "[evo-parent (pid" in stacks
+
+
+def test_a_process_that_is_stopped_while_starting(supervisor):
+    supervisor.start("evo-well", CHILDREN + "hang_before_ready", {})
+    supervisor.start("evo-stopped", CHILDREN + "hang_before_ready", {})
+    time.sleep(0.5)
+    os.kill(supervisor.board.lines()[1].pid, signal.SIGSTOP)
+    with pytest.raises(StartFailed, match=r"^evo-stopped \(pid \d+\) hangs while starting: it is stopped"):
+        wait_for_start(supervisor, supervisor.board, 1.0)
+
+
+def test_a_start_with_progress_takes_as_long_as_it_takes(supervisor):
+    supervisor.start("evo-one", CHILDREN + "idle", {})
+    assert [report.name for report in wait_for_start(supervisor, supervisor.board, 20.0)] == ["evo-one"]
+
+
+def test_stacks_of_those_that_can_answer(supervisor):
+    for name in ("evo-well", "evo-stopped"):
+        supervisor.start(name, CHILDREN + "idle", {})
+    supervisor.wait_ready(20)
+    lines = supervisor.board.lines()
+    os.kill(lines[1].pid, signal.SIGSTOP)
+    wait_until = time.monotonic() + 2
+    while process_state(lines[1].pid) != "T" and time.monotonic() < wait_until:
+        time.sleep(0.01)
+    stacks = read_stacks(lines)
+    assert f"[evo-well (pid {lines[0].pid})]" in stacks and "in idle" in stacks
+    assert "evo-stopped" not in stacks
