@@ -1,4 +1,4 @@
-"""The command line: `python -m evolution run | trace | compare | report | processes | bench | history | model`."""
+"""The command line: `python -m evolution run | serve | trace | compare | report | processes | bench | ...`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import NoReturn
 from common.args import add_engine_args
 from common.processes import open_standard_streams
 from evolution.compare_args import add_compare_args
+from evolution.serve_args import add_serve_args
 
 BENCHES = {
     "engine": "output tokens/s against transformers, and TP 2 against TP 1",
@@ -55,6 +56,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
     add_engine_args(run)
     _add_workload_args(run)
     run.add_argument("--json", metavar="FILE", help="write results, raw samples and environment, one stage a line")
+
+    serve = commands.add_parser("serve", help="start a stage, and answer HTTP: SGLang's endpoints and OpenAI's")
+    add_serve_args(serve)
 
     trace = commands.add_parser("trace", help="run a stage, and write what each process did when, for Perfetto")
     add_engine_args(trace)
@@ -111,6 +115,10 @@ def _dispatch(namespace: argparse.Namespace) -> int:
         from evolution.run import run_command
 
         return run_command(namespace)
+    if namespace.command == "serve":
+        from evolution.serve.command import serve_command
+
+        return serve_command(namespace)
     if namespace.command == "trace":
         from evolution.trace_command import trace_command
 
