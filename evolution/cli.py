@@ -23,6 +23,7 @@ BENCHES = {
     "overlap": "time per output token and to the first, planning ahead against the normal loop",
     "distribute": "a turn's input to every rank in an engine, against the bare mechanism",
     "image": "a request with an image of 1 KiB to 16 MiB, constants era against level",
+    "http": "a request's first token over HTTP, and the throughput of 64 streams, against the offline engine",
     "idle": "cores burned without requests, and the first request after that",
     "mechanisms": "wall and CPU time of bringing requests to every rank, by each mechanism",
     "scheduling": "every rank planning for itself against rank 0 planning for all",
