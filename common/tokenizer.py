@@ -10,6 +10,9 @@ from tokenizers import Tokenizer as Backend
 
 from common.models.config import read_json
 
+# From here on a text is encoded as a batch, which lets other threads run meanwhile.
+LONG_TEXT = 10_000
+
 
 class Tokenizer:
     """Gives what transformers' AutoTokenizer of the same folder gives. ValueError if there is no tokenizer.json.
@@ -54,6 +57,8 @@ class Tokenizer:
                 f"the text has half of a surrogate pair, {text[error.start]!a} at character {error.start},"
                 " which no tokenizer can encode: remove it"
             ) from None
+        if len(text) > LONG_TEXT:
+            return self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids
         return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
 
     def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:

@@ -23,6 +23,9 @@ from common.tokenizer import Tokenizer
 LOGIT_FIELDS = ("repetition_penalty", "frequency_penalty", "presence_penalty", "min_p", "min_new_tokens")
 
 MAX_RID_CHARS = 256
+# No token of the usual vocabularies is longer than half of it. What is too long anyhow is not tokenized, which would
+# take a second per MB.
+MAX_TOKEN_CHARS = 256
 
 
 class RequestMaker:
@@ -92,7 +95,14 @@ class RequestMaker:
         for text in prompts:
             if not isinstance(text, str) or not text:
                 raise ValueError(f"a prompt must be a non-empty string, not {text!r}")
-        return single, [self.tokenizer.encode(text) for text in prompts]
+        return single, [self.encode(text) for text in prompts]
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """As `Tokenizer.encode`; ValueError for a text that cannot fit into the context."""
+        most = self.args.context_length
+        if len(text) > MAX_TOKEN_CHARS * most:
+            raise ValueError(f"the prompt has {len(text)} characters, which are more than {most} tokens")
+        return self.tokenizer.encode(text, add_special_tokens)
 
 
 def _refuse_what_needs_logits(sampling: SamplingParams, logprobs: LogprobParams | None) -> None:

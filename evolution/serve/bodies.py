@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from evolution.serve.errors import ApiError
 
 # The largest image of the experiments is 16 MiB, and base64 makes 21 of it.
-MAX_BODY_BYTES = 64 << 20
+MAX_BODY_BYTES = 32 << 20
 # A client that is still sending cannot read an answer: a body up to so many times too long is read to its end first.
 READ_TO_THE_END = 2
 # Longer bodies are parsed and tokenized on a thread, and hold nobody up.

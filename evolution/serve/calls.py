@@ -102,10 +102,19 @@ class Call:
             self._service.engine.abandon(unfinished)
 
 
+def refuse_too_large(service: Service, prompts: int, params: Any = None) -> None:
+    """A call that can never be let in, before anything is made of it. `params`: the sampling parameters, one for all
+    prompts or a list, not checked yet."""
+    each = params if isinstance(params, list) else [params] * min(prompts, service.most_outstanding + 1)
+    wanted = [one.get("n") if isinstance(one, dict) else 1 for one in each]
+    count = max(prompts, sum(max(n, 1) if isinstance(n, int) else 1 for n in wanted))
+    if count > service.most_outstanding:
+        limit = service.most_outstanding
+        raise ApiError(400, f"{count} requests in one call; allowed: {limit} (see --max-queued-requests)")
+
+
 def _refuse_too_many(service: Service, count: int) -> None:
     limit, out = service.most_outstanding, service.engine.outstanding
-    if count > limit:
-        raise ApiError(400, f"{count} requests in one call; allowed: {limit} (see --max-queued-requests)")
     if out + count > limit:
         message = f"{out} requests run or wait, and {limit} may: try again later"
         raise ApiError(429, message, headers=RETRY_AFTER)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from common.messages import GenerateRequest
 from evolution.serve.bodies import Body, read_body
-from evolution.serve.calls import Call, Service
+from evolution.serve.calls import Call, Service, refuse_too_large
 from evolution.serve.errors import ApiError, refusal
 from evolution.serve.openai_answers import Delta, Result, answer, envelope, finish_reason, new_id
 from evolution.serve.openai_fields import RENAMED, OpenAIBody, Tokens
@@ -89,11 +89,12 @@ def _requests(service: Service, body: ChatBody, id: str) -> list[GenerateRequest
         raise ApiError(400, "tools are not supported; allowed: none", "tools")
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, f"top_logprobs is {body.top_logprobs}, which goes with logprobs true only", "top_logprobs")
+    refuse_too_large(service, 1, {"n": body.n})
     engine = service.engine
     tokens = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     try:
         prompt = engine.tokenizer.apply_chat_template([_plain(m) for m in body.messages], service.chat_template)
-        ids = engine.tokenizer.encode(prompt, add_special_tokens=False)
+        ids = engine.make_requests.encode(prompt, add_special_tokens=False)
         if not ids:
             raise ValueError("the chat template makes an empty prompt of these messages")
         requests = engine.make_requests(

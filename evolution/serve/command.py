@@ -7,6 +7,7 @@ import asyncio
 import gc
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
@@ -90,13 +91,16 @@ async def _watch(server: Server, engine: Engine) -> str | None:
         await asyncio.sleep(LOOK)
     if engine.health() is not None:
         await asyncio.sleep(LAST_WORDS)
+        server.config.timeout_graceful_shutdown = 1  # of clients that do not read
         server.should_exit = True
         return engine.health()
     loop = asyncio.get_running_loop()
     deadline = loop.time() + GRACE - 2
     while engine.outstanding and loop.time() < deadline and not server.asked_twice:
         await asyncio.sleep(LOOK)
-    await asyncio.to_thread(engine.shutdown)
+    # Not on the loop's own threads: calls that wait for a reply of the engine may hold all of them.
+    with ThreadPoolExecutor(1) as thread:
+        await loop.run_in_executor(thread, engine.shutdown)
     return None
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, WithJsonSchema
 from common.messages import GenerateRequest, unpack_ids
 from common.sampling_params import MAX_TOP_LOGPROBS
 from evolution.serve.bodies import read_body, shown
-from evolution.serve.calls import Call, Service
+from evolution.serve.calls import Call, Service, refuse_too_large
 from evolution.serve.errors import ApiError, refusal
 from evolution.serve.openai_answers import Delta, Result, answer, envelope, finish_reason, new_id
 from evolution.serve.openai_fields import RENAMED, OpenAIBody
@@ -96,6 +96,8 @@ def _requests(service: Service, body: CompletionBody, id: str) -> list[GenerateR
         raise ApiError(400, f"prompt is {shown(prompt)}; allowed: {allowed}", "prompt")
     elif not isinstance(prompt, (str, list)):
         raise ApiError(400, f"prompt is {shown(prompt)}; allowed: text or token ids", "prompt")
+    nested = isinstance(body.prompt, list) and isinstance(body.prompt[0], (str, list))
+    refuse_too_large(service, len(body.prompt) if nested else 1, {"n": body.n})
     wanted = body.logprobs is not None
     try:
         requests = service.engine.make_requests(

@@ -13,7 +13,7 @@ from pydantic import Field, WithJsonSchema
 from common.sampling_params import DEFAULTS
 from common.tokenizer import Tokenizer
 from evolution.serve.bodies import Body, read_body, shown
-from evolution.serve.calls import Call, Service
+from evolution.serve.calls import Call, Service, refuse_too_large
 from evolution.serve.errors import ApiError, refusal
 from evolution.serve.events import GONE, json_response, stream_answer, whole_answer
 
@@ -88,6 +88,9 @@ def _requests(service: Service, body: GenerateBody) -> tuple[bool, list]:
         raise ApiError(400, "give either text or input_ids", "text")
     if body.text is not None and (not body.text or "" in body.text and isinstance(body.text, list)):
         raise ApiError(400, f"text is {shown(body.text)}; allowed: a non-empty string, or a list of such", "text")
+    prompts = body.text if body.text is not None else body.input_ids
+    nested = isinstance(prompts, list) and isinstance(prompts[0] if prompts else None, (str, list))
+    refuse_too_large(service, len(prompts) if nested else 1, body.sampling_params)
     try:
         return service.engine.make_requests(
             body.text,

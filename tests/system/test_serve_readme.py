@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -41,10 +42,10 @@ def test_there_is_an_answer_known_for_each() -> None:
 
 
 @pytest.mark.parametrize("index", range(len(ANSWERS)))
-def test_an_example(server, index: int) -> None:
+def test_an_example(server, tmp_path: Path, index: int) -> None:
     command = examples()[index].replace(":30000", f":{server.port}")
-    done = subprocess.run(
-        ["bash", "-c", command + " -sS --fail-with-body"], capture_output=True, text=True, timeout=60, check=False
-    )
+    (tmp_path / ".curlrc").write_text("silent\nshow-error\nfail-with-body\n")
+    env = {**os.environ, "CURL_HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert ANSWERS[index] in done.stdout

@@ -166,6 +166,9 @@ MISTAKES: list[tuple[str, dict, str]] = [  # path, fields, the field at fault
         "messages[0].content",
     ),
     (CHAT, {"messages": [{"role": "user", "content": "x" * 300}]}, "messages"),
+    (GENERATE, {"text": "x" * 70_000}, "text"),
+    (COMPLETIONS, {"prompt": "x" * 70_000}, "prompt"),
+    (CHAT, {"messages": [{"role": "user", "content": "x" * 70_000}]}, "messages"),
     (CHAT, {"max_completion_tokens": "5"}, "max_completion_tokens"),
     (CHAT, {"tools": [{"type": "function"}]}, "tools"),
     (CHAT, {"response_format": {"type": "json_object"}}, "response_format"),
@@ -314,8 +317,16 @@ def test_too_many_requests() -> None:
     assert error_of(response, 429)["type"] == "RateLimitError"
     assert int(response.headers["retry-after"]) >= 1
     assert not scripted.submitted
-    error = error_of(post(GENERATE, {"text": "a", "sampling_params": {"n": ROOM + 1}}), 400)
-    assert "--max-queued-requests" in error["message"]
+    for path, fields in [
+        (GENERATE, {"text": "a", "sampling_params": {"n": ROOM + 1}}),
+        (GENERATE, {"text": ["a"] * (ROOM + 1)}),
+        (GENERATE, {"text": ["a"] * 3, "sampling_params": [{"n": 3}] * 3}),
+        (GENERATE, {"input_ids": [[1]] * 100_000, "sampling_params": {"n": 128}}),
+        (COMPLETIONS, {"prompt": ["a"] * 3, "n": 3}),
+        (COMPLETIONS, {"prompt": [[1]] * (ROOM + 1)}),
+        (CHAT, {"messages": MESSAGES, "n": ROOM + 1}),
+    ]:
+        assert "--max-queued-requests" in error_of(post(path, fields), 400)["message"]
 
 
 # ---------------------------------------------------------------------------- the engine's end
