@@ -187,7 +187,12 @@ class Engine:
 
     def health(self) -> str | None:
         """None when the engine serves, else the first cause of its end, in one line."""
-        return self._pending.cause and self._pending.cause.splitlines()[0]
+        return self.failure and self.failure.splitlines()[0]
+
+    @property
+    def failure(self) -> str | None:
+        """The same in full: where a process raised, with its traceback."""
+        return self._pending.cause
 
     def _send(self, message: Request) -> None:
         """Under the lock: no stage has two connections to main."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 
 from common.messages import GenerateRequest
+from common.sampling_params import MAX_N
 from evolution.engine import Engine
 from evolution.serve.errors import RETRY_AFTER, ApiError
 from evolution.serve.mailroom import Mailroom
@@ -107,7 +108,8 @@ def refuse_too_large(service: Service, prompts: int, params: Any = None) -> None
     prompts or a list, not checked yet."""
     each = params if isinstance(params, list) else [params] * min(prompts, service.most_outstanding + 1)
     wanted = [one.get("n") if isinstance(one, dict) else 1 for one in each]
-    count = max(prompts, sum(max(n, 1) if isinstance(n, int) else 1 for n in wanted))
+    # An n that is wrong is refused by the engine, in its own words.
+    count = max(prompts, sum(n if isinstance(n, int) and 1 <= n <= MAX_N else 1 for n in wanted))
     if count > service.most_outstanding:
         limit = service.most_outstanding
         raise ApiError(400, f"{count} requests in one call; allowed: {limit} (see --max-queued-requests)")

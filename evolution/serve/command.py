@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import os
+import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -53,7 +54,14 @@ def serve_command(options: argparse.Namespace) -> int:
             return _serve(engine, options, key, template, listener, address)
 
 
-def _serve(engine: Engine, options: argparse.Namespace, key, template, listener, address: str) -> int:
+def _serve(
+    engine: Engine,
+    options: argparse.Namespace,
+    key: str | None,
+    template: str | None,
+    listener: socket.socket,
+    address: str,
+) -> int:
     args = engine.args
 
     async def run() -> str | None:
@@ -86,14 +94,14 @@ def _serve(engine: Engine, options: argparse.Namespace, key, template, listener,
 
 
 async def _watch(server: Server, engine: Engine) -> str | None:
-    """Ends the server when the engine has failed, and returns why; ends the engine when the server is asked to end."""
+    """Ends the server when the engine has failed, and returns why, in full; ends the engine when the server is asked to end."""
     while not server.should_exit and engine.health() is None:
         await asyncio.sleep(LOOK)
     if engine.health() is not None:
         await asyncio.sleep(LAST_WORDS)
         server.config.timeout_graceful_shutdown = 1  # of clients that do not read
         server.should_exit = True
-        return engine.health()
+        return engine.failure
     loop = asyncio.get_running_loop()
     deadline = loop.time() + GRACE - 2
     while engine.outstanding and loop.time() < deadline and not server.asked_twice:

@@ -43,12 +43,12 @@ async def completions(request: Request) -> Response:
     body, is_long = await read_body(request, CompletionBody)
     id = new_id("cmpl")
     requests = await asyncio.to_thread(_requests, service, body, id) if is_long else _requests(service, body, id)
-    call = Call(service, requests)
     tokenizer = service.engine.tokenizer
     n = body.n or 1
     prompts = [""] * len(requests)
     if body.echo:
         prompts = [tokenizer.decode(unpack_ids(each.input_ids).tolist()) for each in requests]
+    call = Call(service, requests)
 
     def logprobs(index: int, result: Result, delta: Delta) -> dict | None:
         """Of the tokens that were not sent before."""
