@@ -94,7 +94,7 @@ def _serve(
 
 
 async def _watch(server: Server, engine: Engine) -> str | None:
-    """Ends the server when the engine has failed, and returns why, in full; ends the engine when the server is asked to end."""
+    """Ends the server when the engine has failed, and returns the whole cause; ends the engine when asked to end."""
     while not server.should_exit and engine.health() is None:
         await asyncio.sleep(LOOK)
     if engine.health() is not None:
