@@ -99,12 +99,19 @@ def _requests(service: Service, body: GenerateBody) -> tuple[bool, list]:
             _images(body.image_data),
             bool(body.stream),
             body.return_logprob,
-            body.logprob_start_len,
+            _logprob_start(body),
             body.top_logprobs_num,
             body.rid,
         )
     except ValueError as error:
         raise refusal(str(error), {}, "text" if body.text is not None else "input_ids") from None
+
+
+def _logprob_start(body: GenerateBody) -> int | list[int] | None:
+    """Who wants log-probabilities and no tokens means those of the prompt: `select` of SGLang's frontend does so."""
+    params = body.sampling_params if isinstance(body.sampling_params, list) else [body.sampling_params]
+    no_tokens = all(isinstance(each, dict) and each.get("max_new_tokens") == 0 for each in params)
+    return 0 if body.return_logprob and no_tokens and body.logprob_start_len is None else body.logprob_start_len
 
 
 def _images(data: str | list[str | None] | None) -> bytes | list[bytes | None] | None:
@@ -134,6 +141,10 @@ class _TokenTexts(dict):
 
 def _shape(result: dict[str, Any], texts: _TokenTexts | None) -> dict[str, Any]:
     meta_info = result["meta_info"]
+    if "input_token_logprobs" in meta_info:
+        known = [logprob for logprob, _, _ in meta_info["input_token_logprobs"] if logprob is not None]
+        mean = sum(known) / len(known) if known else None
+        meta_info = {**meta_info, "normalized_prompt_logprob": mean}  # read by SGLang's frontend up to 0.3
     if texts is not None:
         meta_info = {k: _with_texts(v, texts) if k.endswith("_logprobs") else v for k, v in meta_info.items()}
     return {"text": result["text"], "meta_info": meta_info}
