@@ -154,7 +154,8 @@ def test_flush_cache_says_which_replica_is_busy(server):
     stats = server.stats()
     assert stats["free_tokens"] == stats["total_tokens"]
     with server.client.stream("POST", "/generate", json=request_of(LONG)) as response:
-        first_event(response.iter_lines())
+        lines = response.iter_lines()  # kept: when it is collected, the connection is closed
+        first_event(lines)
         busy = server.client.get("/flush_cache")
         assert busy.status_code == 400 and "replica " in busy.json()["message"]
     assert server.client.post("/flush_cache?timeout=10").status_code == 200
