@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint format nightly notebooks figures clean
+.PHONY: run test lint format nightly clients notebooks figures clean
 
 run: $(READY)
 	$(BIN)/python -m evolution run --stage all
@@ -21,8 +21,19 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Real clients of the server, each in an environment of its own under .clients/.
+CLIENTS := $(patsubst tests/clients/requirements/%.txt,.clients/%/.ready,$(wildcard tests/clients/requirements/*.txt))
+
+clients: $(READY) $(CLIENTS)
+	$(BIN)/python -m pytest tests/clients
+
+.clients/%/.ready: tests/clients/requirements/%.txt
+	$(PYTHON) -m venv .clients/$*
+	.clients/$*/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 # Every "must be shown" that is too long for `make test`; the log stays in logs/.
-nightly: $(READY)
+nightly: $(READY) $(CLIENTS)
 	mkdir -p logs
 	set -o pipefail; $(BIN)/python -m pytest --timeout 1800 2>&1 | tee logs/nightly-$$(date +%Y%m%d-%H%M%S).log
 
@@ -66,4 +77,4 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .clients build *.egg-info .pytest_cache .ruff_cache .hypothesis

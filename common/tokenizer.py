@@ -10,6 +10,9 @@ from tokenizers import Tokenizer as Backend
 
 from common.models.config import read_json
 
+# From here on a text is encoded as a batch, which lets other threads run meanwhile.
+LONG_TEXT = 10_000
+
 
 class Tokenizer:
     """Gives what transformers' AutoTokenizer of the same folder gives. ValueError if there is no tokenizer.json.
@@ -31,6 +34,7 @@ class Tokenizer:
         self._backend.no_padding()
         has_config = (self.folder / "tokenizer_config.json").is_file()
         self._config = read_json(self.folder, "tokenizer_config.json") if has_config else {}
+        self._templates: dict[str | None, Any] = {}  # compiled; None: the model's own
 
     @property
     def vocab_size(self) -> int:
@@ -53,17 +57,32 @@ class Tokenizer:
                 f"the text has half of a surrogate pair, {text[error.start]!a} at character {error.start},"
                 " which no tokenizer can encode: remove it"
             ) from None
+        if len(text) > LONG_TEXT:
+            return self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids
         return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
 
     def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
         """The text of the ids; bytes that are not UTF-8 become U+FFFD. No spaces are cleaned up."""
         return self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
 
-    def apply_chat_template(self, messages: list[dict[str, Any]]) -> str:
-        """The prompt for the assistant's next message. messages: {"role": ..., "content": ...} each.
+    def apply_chat_template(self, messages: list[dict[str, Any]], template: str | None = None) -> str:
+        """The prompt for the assistant's next message. messages: {"role": ..., "content": ...} each. `template`: Jinja
+        text in place of the model's own.
 
         ValueError if the model has no chat template, or if its template refuses the messages.
         """
+        if template not in self._templates:
+            self._templates[template] = self._compile(self._chat_template() if template is None else template)
+        tokens = {name: token for name in ("bos_token", "eos_token") if (token := self._special(name))}
+        try:
+            return self._templates[template].render(
+                messages=messages, add_generation_prompt=True, tools=None, documents=None, **tokens
+            )
+        except Exception as error:  # a template may do anything
+            raise ValueError(f"the chat template refuses these messages ({error})") from None
+
+    @staticmethod
+    def _compile(template: str) -> Any:
         from jinja2.exceptions import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -72,12 +91,10 @@ class Tokenizer:
         )
         environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False, **options)
         environment.globals["raise_exception"] = _refuse
-        tokens = {name: token for name in ("bos_token", "eos_token") if (token := self._special(name))}
         try:
-            template = environment.from_string(self._chat_template())
-            return template.render(messages=messages, add_generation_prompt=True, tools=None, documents=None, **tokens)
+            return environment.from_string(template)
         except TemplateError as error:
-            raise ValueError(f"{self.folder}: the chat template refuses these messages ({error})") from None
+            raise ValueError(f"the chat template cannot be read ({error})") from None
 
     def _chat_template(self) -> str:
         path = self.folder / "chat_template.jinja"

@@ -1,4 +1,4 @@
-"""The command line: `python -m evolution run | trace | compare | report | processes | faults | bench | ...`."""
+"""The command line: `python -m evolution run | serve | trace | compare | report | processes | faults | bench | ...`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from common.args import add_engine_args
 from common.processes import open_standard_streams
 from evolution.compare_args import add_compare_args
 from evolution.faults_args import add_faults_args
+from evolution.serve_args import add_serve_args
 
 BENCHES = {
     "engine": "output tokens/s against transformers, and TP 2 against TP 1",
@@ -24,6 +25,7 @@ BENCHES = {
     "overlap": "time per output token and to the first, planning ahead against the normal loop",
     "distribute": "a turn's input to every rank in an engine, against the bare mechanism",
     "image": "a request with an image of 1 KiB to 16 MiB, constants era against level",
+    "http": "a request's first token over HTTP, and the throughput of 64 streams, against the offline engine",
     "idle": "cores burned without requests, and the first request after that",
     "mechanisms": "wall and CPU time of bringing requests to every rank, by each mechanism",
     "scheduling": "every rank planning for itself against rank 0 planning for all",
@@ -60,6 +62,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
     add_engine_args(run)
     _add_workload_args(run)
     run.add_argument("--json", metavar="FILE", help="write results, raw samples and environment, one stage a line")
+
+    serve = commands.add_parser("serve", help="start a stage, and answer HTTP: SGLang's endpoints and OpenAI's")
+    add_serve_args(serve)
 
     trace = commands.add_parser("trace", help="run a stage, and write what each process did when, for Perfetto")
     add_engine_args(trace)
@@ -123,6 +128,10 @@ def _dispatch(namespace: argparse.Namespace) -> int:
         from evolution.run import run_command
 
         return run_command(namespace)
+    if namespace.command == "serve":
+        from evolution.serve.command import serve_command
+
+        return serve_command(namespace)
     if namespace.command == "trace":
         from evolution.trace_command import trace_command
 

@@ -48,7 +48,7 @@ from evolution.replicas import Replicas
 from evolution.requests import RequestMaker
 from evolution.stages import make_endpoints
 from evolution.start import StartFailed, start_processes
-from evolution.streams import Stream
+from evolution.streams import Inbox, Stream
 from evolution.watchdog import Watchdog, hang_limit
 
 STOP_TIMEOUT = 10.0
@@ -138,6 +138,7 @@ class Engine:
         return_logprob: bool | list[bool] = False,
         logprob_start_len: int | list[int] = -1,
         top_logprobs_num: int | list[int] = 0,
+        rid: str | list[str] | None = None,
     ) -> dict | list[dict] | Iterator[dict]:
         """Generate for one prompt (returns a dict) or a list (returns a list of dicts, in order). With `n` above 1 in
         the sampling parameters it is a flat list, for a single prompt too: each prompt's n results together.
@@ -152,6 +153,8 @@ class Engine:
         number. -1, the default, is none of the prompt: an empty list. With top_logprobs_num k above 0 there are
         output_top_logprobs and input_top_logprobs too: per token the list of the k most likely ones, the most likely
         first (None for the prompt's first token).
+
+        `rid` is the caller's own name for the request, one for each prompt; ValueError while one of that name is out.
         """
         single, requests = self.make_requests(
             prompt,
@@ -162,6 +165,7 @@ class Engine:
             return_logprob,
             logprob_start_len,
             top_logprobs_num,
+            rid,
         )
         if stream:
             return self._stream_results(requests, single)
@@ -169,13 +173,21 @@ class Engine:
         try:
             results = [s.result() for s in streams]
         except BaseException:
-            self._abandon(streams)
+            self.abandon(streams)
             raise
         return results[0] if single else results
 
-    def submit(self, requests: list[GenerateRequest], inbox: queue.SimpleQueue | None = None) -> list[Stream]:
-        """Hand requests over; returns a Stream for each, whose clock starts here. They may share an `inbox`."""
-        return [self._pending.hand_over(request, inbox) for request in requests]
+    def submit(self, requests: list[GenerateRequest], inbox: Inbox | None = None) -> list[Stream]:
+        """Hand requests over; returns a Stream for each, whose clock starts here. They may share an `inbox`.
+
+        A `rid` that a request has is the caller's name for it: ValueError while another of that name is out.
+        """
+        return self._pending.hand_over(requests, inbox)
+
+    @property
+    def outstanding(self) -> int:
+        """Requests handed over and not finished."""
+        return len(self._pending)
 
     def _send(self, message: Request) -> None:
         """Under the lock: no stage has two connections to main."""
@@ -198,32 +210,43 @@ class Engine:
             for index, result in Stream.merge(streams):
                 yield result if single else {"index": index, **result}
         finally:
-            self._abandon(streams)
+            self.abandon(streams)
 
-    def _abandon(self, streams: list[Stream]) -> None:
+    def abandon(self, streams: list[Stream]) -> None:
         """Abort what is still unfinished. Nobody waits for the replies: this may be a garbage collection, on whatever
         thread, or an interrupt."""
         with self._lock:
             for stream in streams:
-                if not stream.done.is_set() and not self._pending.failed:
-                    self._send(AbortRequest(self._calls.next_id(), self._pending.id_in_stage(stream.rid)))
+                if id := self._pending.id_of(stream):
+                    self._send(AbortRequest(self._calls.next_id(), id))
 
     # ------------------------------------------------------------------ control
 
     def abort(self, rid: str) -> bool:
-        """Abort a request that waits or runs; whether some replica had it. It still ends in one finish (abort)."""
+        """Abort a request that waits or runs, all of that name; whether some replica had one. Each still ends in one
+        finish (abort)."""
         if not isinstance(rid, str):
             raise ValueError(f"rid must be a string, as in meta_info['id'], not {rid!r}")
-        return any(reply.ok for reply in self._calls.ask(AbortRequest, self._pending.id_in_stage(rid)))
+        replies = [reply for id in self._pending.ids_of(rid) for reply in self._calls.ask(AbortRequest, id)]
+        return any(reply.ok for reply in replies)
 
     def flush_cache(self) -> bool:
         """Empty every replica's radix cache; False when a replica was busy and refused."""
-        return all(reply.ok for reply in self._calls.ask(FlushRequest))
+        return not self.flush_replicas()
+
+    def flush_replicas(self) -> dict[int, str]:
+        """Empty every replica's radix cache; the replicas that refused, and why."""
+        return {reply.replica: reply.detail["reason"] for reply in self._calls.ask(FlushRequest) if not reply.ok}
 
     def stats(self) -> list[dict[str, Any]]:
         """The scheduler's figures, one dict per replica."""
         replies = self._calls.ask(StatsRequest)
         return [reply.detail for reply in sorted(replies, key=lambda r: r.replica)]
+
+    @property
+    def failure(self) -> str:
+        """The first cause of the engine's end, where a process raised with its traceback; "" while it serves."""
+        return self._pending.cause
 
     def health(self) -> Health:
         """Asks no process: it is what the main process knows at this moment."""

@@ -1,26 +1,39 @@
-"""The requests that are out: whose stream a text belongs to, and whom to tell when the engine ends."""
+"""The requests that are out: whose stream a text belongs to, and whom to tell when the engine, or a replica, ends."""
 
 from __future__ import annotations
 
 import itertools
-import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
 from common.messages import GenerateRequest, TextBatch
 from common.tracing import NoTrace, Trace
-from evolution.streams import Stream
+from evolution.streams import Inbox, Stream
 
 
 class EngineError(RuntimeError):
     """The engine has failed or was shut down; the message names the first cause."""
 
 
+@dataclass
+class _Out:
+    """request: as it was sent, where it may have to be sent again. replica: which one has it, once that is known."""
+
+    stream: Stream
+    request: GenerateRequest | None
+    replica: int | None = None
+
+
 class PendingRequests:
     """`hand_over` on any thread, `take` on the one that receives, `fail` on whichever learns of the end first.
+
+    A request has up to three names: `name`, the caller's own, free again once it has ended; the Stream's `rid`, never
+    used twice; and the id that the stage knows, which is the rid, and another one once the request was sent again.
 
     lock: also held while a message is sent, since no stage has two connections to main.
     send: hands a message to the stage. keeps: a replica may be lost on its own, and its requests are sent again: under
@@ -31,73 +44,90 @@ class PendingRequests:
         self._lock = lock
         self._send = send
         self._keeps = keeps
-        self._streams: dict[str, Stream] = {}  # by the id that the stage knows
-        self._requests: dict[str, GenerateRequest] = {}  # the same, where they may be sent again
-        self._replica_of: dict[str, int] = {}
+        self._out: dict[str, _Out] = {}  # by the id that the stage knows
+        self._names: Counter[str] = Counter()
+        self._rids = itertools.count()
         self._resent = itertools.count(1)
         self._failure: EngineError | None = None
-        self._count = 0
 
-    def hand_over(self, request: GenerateRequest, inbox: queue.SimpleQueue | None) -> Stream:
-        """Gives the request its id and sends it; the clock of its Stream starts here. EngineError after the end."""
+    def hand_over(self, requests: list[GenerateRequest], inbox: Inbox | None) -> list[Stream]:
+        """Sends the requests under ids of their own; the clock of each one's Stream starts here.
+
+        What stands in a request's `rid` is the caller's name for it. Requests of one call may share it, and it may come
+        again once they have ended, which an id never does. ValueError for a name that is out, EngineError at the end.
+        """
         with self._lock:
-            self.raise_failure()
-            request.rid = f"r{self._count}"
-            self._count += 1
-            stream = Stream(request.rid, time.perf_counter(), inbox, request.logprobs)
-            self._streams[request.rid] = stream
-            if self._keeps:
-                self._requests[request.rid] = request
-            self._send(request)
+            for request in requests:
+                if self._names[request.rid]:
+                    raise ValueError(f"rid is {request.rid!r}, and a request of that name is pending; choose another")
+            return [self._hand_over(request, inbox) for request in requests]
+
+    def _hand_over(self, request: GenerateRequest, inbox: Inbox | None) -> Stream:
+        self.raise_failure()
+        name, rid = request.rid, f"r{next(self._rids)}"
+        stream = Stream(rid, time.perf_counter(), inbox, request.logprobs, name)
+        request = msgspec.structs.replace(request, rid=rid)
+        self._out[rid] = _Out(stream, request if self._keeps else None)
+        if name:
+            self._names[name] += 1
+        self._send(request)
         return stream
+
+    def ids_of(self, name: str) -> list[str]:
+        """The ids that the stage knows of the requests with this caller's name; where there are none, of the one with
+        this rid."""
+        with self._lock:
+            named = [id for id, out in self._out.items() if out.stream.name == name]
+            return named or [id for id, out in self._out.items() if out.stream.rid == name]
+
+    def id_of(self, stream: Stream) -> str | None:
+        """The one that the stage knows; None when it is not out."""
+        with self._lock:
+            return next((id for id, out in self._out.items() if out.stream is stream), None)
 
     def take(self, batch: TextBatch, trace: Trace | NoTrace) -> None:
         now = time.perf_counter()
         for chunk in batch.chunks:
             with self._lock:
-                stream = self._streams.get(chunk.rid)
-                if stream and chunk.finish:
+                out = self._out.get(chunk.rid)
+                if out and chunk.finish:
                     self._forget(chunk.rid)
                     trace.request("finished", chunk.rid)
-            if stream:
-                stream.add(now, chunk)
+            if out:
+                out.stream.add(now, chunk)
 
-    def _forget(self, rid: str) -> None:
-        del self._streams[rid]
-        self._requests.pop(rid, None)
-        self._replica_of.pop(rid, None)
+    def _forget(self, id: str) -> None:
+        name = self._out.pop(id).stream.name
+        if name:
+            self._names[name] -= 1
+            if not self._names[name]:
+                del self._names[name]
 
     # ------------------------------------------------------------------ replicas that fail on their own
 
-    def dispatched(self, replica: int, rids: list[str]) -> None:
+    def dispatched(self, replica: int, ids: list[str]) -> None:
         """These went to this replica. Some of them may have ended."""
         with self._lock:
-            for rid in rids:
-                if rid in self._streams:
-                    self._replica_of[rid] = replica
+            for id in ids:
+                if id in self._out:
+                    self._out[id].replica = replica
 
     def lose(self, replica: int, error: EngineError) -> None:
         """A replica is no more: what it has given nothing of is sent once more, the other callers are told."""
         failed = []
         with self._lock:
-            for rid in [rid for rid, where in self._replica_of.items() if where == replica]:
-                stream, request = self._streams[rid], self._requests[rid]
-                self._forget(rid)
+            for id in [id for id, out in self._out.items() if out.replica == replica]:
+                stream, request = self._out[id].stream, self._out[id].request
                 if stream.started_to_stream:
+                    self._forget(id)
                     failed.append(stream)
                     continue
-                number = next(self._resent)
-                request = msgspec.structs.replace(request, rid=f"{stream.rid}.{number}")
-                self._streams[request.rid], self._requests[request.rid] = stream, request
+                del self._out[id]
+                request = msgspec.structs.replace(request, rid=f"{stream.rid}.{next(self._resent)}")
+                self._out[request.rid] = _Out(stream, request)
                 self._send(request)
         for stream in failed:
             stream.fail(EngineError(str(error)))
-
-    def id_in_stage(self, rid: str) -> str:
-        """Of a request by the id that its caller knows."""
-        if rid in self._streams or not self._keeps:
-            return rid
-        return next((now for now, stream in list(self._streams.items()) if stream.rid == rid), rid)
 
     # ------------------------------------------------------------------ the end
 
@@ -106,10 +136,9 @@ class PendingRequests:
         with self._lock:
             if self._failure is None:
                 self._failure = error
-            streams = list(self._streams.values())
-            self._streams.clear()
-            self._requests.clear()
-            self._replica_of.clear()
+            streams = [out.stream for out in self._out.values()]
+            self._out.clear()
+            self._names.clear()
         for stream in streams:
             stream.fail(EngineError(str(self._failure)))
 
@@ -128,4 +157,4 @@ class PendingRequests:
         return str(self._failure) if self._failure else ""
 
     def __len__(self) -> int:
-        return len(self._streams)
+        return len(self._out)

@@ -10,11 +10,22 @@ import msgspec
 from common.args import EngineArgs
 from common.messages import GenerateRequest, ImageData, LogprobParams, SamplingParams, pack_ids
 from common.models.config import ModelConfig
-from common.sampling_params import check_length, check_token_ids, make_logprob_params, make_sampling_params
+from common.sampling_params import (
+    LONE_SURROGATE,
+    check_length,
+    check_token_ids,
+    make_logprob_params,
+    make_sampling_params,
+)
 from common.tokenizer import Tokenizer
 
 # Of SamplingParams: what changes which tokens can come out, by looking at logits.
 LOGIT_FIELDS = ("repetition_penalty", "frequency_penalty", "presence_penalty", "min_p", "min_new_tokens")
+
+MAX_RID_CHARS = 256
+# No token of the usual vocabularies is longer than half of it. What is too long anyhow is not tokenized, which would
+# take a second per MB.
+MAX_TOKEN_CHARS = 256
 
 
 class RequestMaker:
@@ -36,9 +47,10 @@ class RequestMaker:
         return_logprob: bool | list[bool] = False,
         logprob_start_len: int | list[int] = -1,
         top_logprobs_num: int | list[int] = 0,
+        rid: str | list[str] | None = None,
     ) -> tuple[bool, list[GenerateRequest]]:
-        """Whether a single result is due (one prompt, n 1), and the requests, still without ids: for each prompt its n
-        together.
+        """Whether a single result is due (one prompt, n 1), and the requests: for each prompt its n together. Their
+        `rid` is the caller's name for them, or empty.
 
         The first of a prompt's requests has the `seed` that it brings, and the others of its n count up from there.
         Without a `seed`, a request's is --random-seed plus its index in the call: no two of a call are the same.
@@ -51,6 +63,7 @@ class RequestMaker:
         wanted = _per_prompt("return_logprob", return_logprob, len(token_lists))
         starts = _per_prompt("logprob_start_len", logprob_start_len, len(token_lists))
         tops = _per_prompt("top_logprobs_num", top_logprobs_num, len(token_lists))
+        names = _names(rid, len(token_lists))
         requests = []
         for index, ids in enumerate(token_lists):
             check_token_ids(ids, self.config.vocab_size)
@@ -61,7 +74,8 @@ class RequestMaker:
                 self._check_vocabulary(sampling, logprobs)
                 most = check_length(len(ids), sampling.max_new_tokens, self.args.context_length, self.pool_tokens)
                 sampling = msgspec.structs.replace(sampling, max_new_tokens=most)
-                requests.append(GenerateRequest("", pack_ids(ids), sampling, stream, _image(images[index]), logprobs))
+                image = _image(images[index])
+                requests.append(GenerateRequest(names[index], pack_ids(ids), sampling, stream, image, logprobs))
         return single and len(requests) == 1, requests
 
     def _check_vocabulary(self, sampling: SamplingParams, logprobs: LogprobParams | None) -> None:
@@ -81,7 +95,14 @@ class RequestMaker:
         for text in prompts:
             if not isinstance(text, str) or not text:
                 raise ValueError(f"a prompt must be a non-empty string, not {text!r}")
-        return single, [self.tokenizer.encode(text) for text in prompts]
+        return single, [self.encode(text) for text in prompts]
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """As `Tokenizer.encode`; ValueError for a text that cannot fit into the context."""
+        most = self.args.context_length
+        if len(text) > MAX_TOKEN_CHARS * most:
+            raise ValueError(f"the prompt has {len(text)} characters, which are more than {most} tokens")
+        return self.tokenizer.encode(text, add_special_tokens)
 
 
 def _refuse_what_needs_logits(sampling: SamplingParams, logprobs: LogprobParams | None) -> None:
@@ -108,6 +129,20 @@ def _per_prompt(name: str, value: Any, count: int) -> list[Any]:
     if len(value) != count:
         raise ValueError(f"{name} is a list of {len(value)} for {count} prompts")
     return list(value)
+
+
+def _names(rid: str | list[str] | None, count: int) -> list[str]:
+    if rid is None:
+        return [""] * count
+    names = rid if isinstance(rid, (list, tuple)) else [rid]
+    if len(names) != count:
+        raise ValueError(f"rid has {len(names)} names for {count} prompts; allowed: a list of one string for each")
+    for name in names:
+        if not isinstance(name, str) or not 1 <= len(name) <= MAX_RID_CHARS or LONE_SURROGATE.search(name):
+            raise ValueError(f"rid is {name!r:.80}; allowed: a string of 1 to {MAX_RID_CHARS} characters")
+    if len(set(names)) < count:
+        raise ValueError("rid has the same name twice; allowed: a name for each prompt")
+    return list(names)
 
 
 def _image(data: bytes | None) -> ImageData | None:

@@ -6,9 +6,15 @@ import math
 import queue
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from common.messages import FinishReason, LogprobParams, TextChunk, TokenLogprobs
+
+
+class Inbox(Protocol):
+    """Where streams put (stream, time, chunk or the exception that ended it): a queue, or what hands it on."""
+
+    def put(self, item: tuple[Stream, float, TextChunk | Exception]) -> None: ...
 
 
 class Stream:
@@ -18,17 +24,20 @@ class Stream:
     arrivals   (time, new tokens) of each chunk that brought tokens
     done       set once the request has finished or failed
 
-    Chunks wait in `inbox`, which several streams may share to be read in the order of arrival (`merge`).
+    Chunks wait in `inbox`, which several streams may share to be read in the order of arrival (`merge`). An inbox that
+    is no queue has a reader of its own, which gives each chunk to `take`. `name`: the caller's, in place of the rid.
     """
 
     def __init__(
         self,
         rid: str,
         started: float,
-        inbox: queue.SimpleQueue | None = None,
+        inbox: Inbox | None = None,
         logprobs: LogprobParams | None = None,
+        name: str = "",
     ) -> None:
         self.rid = rid
+        self.name = name
         self.started = started
         self.arrivals: list[tuple[float, int]] = []
         self.done = threading.Event()
@@ -80,9 +89,10 @@ class Stream:
             if isinstance(chunk, Exception):
                 stream._last = chunk
                 raise chunk
-            yield index_of[id(stream)], stream._take(now, chunk)
+            yield index_of[id(stream)], stream.take(now, chunk)
 
-    def _take(self, now: float, chunk: TextChunk) -> dict[str, Any]:
+    def take(self, now: float, chunk: TextChunk) -> dict[str, Any]:
+        """The result with this chunk in it. Chunks are taken in the order of their arrival, on one thread."""
         self._text += chunk.text
         self._ids += chunk.new_ids
         self._add_logprobs("input", chunk.input_logprobs)
@@ -91,7 +101,7 @@ class Stream:
             "text": self._text,
             "output_ids": list(self._ids),
             "meta_info": {
-                "id": self.rid,
+                "id": self.name or self.rid,
                 "finish_reason": _finish_reason(chunk.finish, len(self._ids)),
                 "prompt_tokens": chunk.prompt_tokens,
                 "completion_tokens": len(self._ids),

@@ -64,3 +64,12 @@ def test_what_needs_logits_is_refused_on_sim(call: dict, name: str) -> None:
     assert maker(input_ids=[1], sampling_params={"temperature": 0.5, "top_p": 0.9, "top_k": 3, "n": 2})
     with pytest.raises(ValueError, match=f"{name} needs logits, and --device sim has none"):
         maker(input_ids=[1], **call)
+
+
+def test_a_name_for_each_prompt(maker: RequestMaker) -> None:
+    _, requests = maker(input_ids=[[1], [2]], sampling_params={"n": 2}, rid=["a", "b"])
+    assert [request.rid for request in requests] == ["a", "a", "b", "b"]
+    assert maker(input_ids=[1], rid="a")[1][0].rid == "a"
+    for rid in ("", 5, "x" * 257, "\ud83d", ["a", "b"], []):
+        with pytest.raises(ValueError, match="rid "):
+            maker(input_ids=[1], rid=rid)
