@@ -117,8 +117,8 @@ class SimRunner:
 
     def _launch(self) -> None:
         """Keep a core busy, and not the interpreter: the driver's part in launching kernels holds up no other thread of
-        the process. The thread's own CPU clock says when it is enough, so being preempted does not shorten the work; and
-        each call is for most of what is left, since the core may be slower now than when its speed was taken."""
+        the process. The thread's own CPU clock says when it is enough, so being preempted does not shorten the work;
+        and each call is for most of what is left, since the core may be slower now than when its speed was taken."""
         burned = 0
         while (left := self._launch_ns - burned) > 0:
             rounds = max(1, round(LAUNCH_SHARE * left * self._rounds_per_ns))
