@@ -149,6 +149,7 @@ class Engine:
         finish (abort)."""
         if not isinstance(rid, str):
             raise ValueError(f"rid must be a string, as in meta_info['id'], not {rid!r}")
+        self._stage.pending.raise_failure()
         replies = [reply for id in self._stage.pending.ids_of(rid) for reply in self._stage.calls.ask(AbortRequest, id)]
         return any(reply.ok for reply in replies)
 
