@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -87,6 +88,7 @@ class GlooBroadcast(Mechanism):
 
     def _join(self, place: Place, rank: int) -> MessageBroadcast:
         spec = GroupSpec.create(place.ranks, "gloo", "cpu", Path(place.folder), str(place.number))
+        spec = dataclasses.replace(spec, secret=bytes(16))  # the same in every process, each of which makes a spec
         return MessageBroadcast(control_group(spec, rank), make_encoding(self.encoding, list[Request]), {})
 
     def listen(self, context: ChildContext, place: Place, index: int, took: Took) -> None:
