@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import httpx
 
 from common.args import EngineArgs
 from common.messages import FinishReason, GenerateRequest, TextChunk
+from common.models.config import ModelConfig
 from common.tokenizer import Tokenizer
 from evolution.checks import resolve_args
 from evolution.health import Health
@@ -91,15 +94,20 @@ def events(text: str) -> list[dict]:
     return [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
 
 
+@functools.cache
+def _tiny() -> tuple[EngineArgs, ModelConfig, Tokenizer]:
+    settings = EngineArgs(model_path="tiny", max_total_tokens=512, context_length=256)
+    args, config = resolve_args(settings, measure_memory=False)
+    return args, config, Tokenizer(args.model_path)
+
+
 class ScriptedEngine:
     """Answers every request with the same texts, one chunk each, on a thread of its own; or not at all (`silent`)."""
 
     def __init__(
         self, texts: tuple[str, ...] = ("ab", "c"), silent: bool = False, fails_after: int | None = None
     ) -> None:
-        settings = EngineArgs(model_path="tiny", max_total_tokens=512, context_length=256)
-        self.args, self.config = resolve_args(settings, measure_memory=False)
-        self.tokenizer = Tokenizer(self.args.model_path)
+        self.args, self.config, self.tokenizer = _tiny()
         self.make_requests = RequestMaker(self.args, self.config, self.tokenizer)
         self.load: dict = {}
         self.failure: str | None = None
@@ -121,6 +129,8 @@ class ScriptedEngine:
     def _answer(self, streams: list[Stream]) -> None:
         for count, text in enumerate(self._texts):
             last = count == len(self._texts) - 1
+            if count and count == self._fails_after:
+                time.sleep(0.05)  # what came before has been read
             for stream in streams:
                 if count == self._fails_after:
                     stream.fail(EngineError("evo-peer TP1 (pid 7) was killed by SIGKILL\nTraceback: secret"))
