@@ -1,4 +1,5 @@
-"""The command line: `python -m evolution run | trace | compare | report | processes | bench | history | model`."""
+"""The command line: `python -m evolution COMMAND`, where COMMAND is run, trace, compare, report, processes, history,
+claims, bench or model."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import NoReturn
 from common.args import add_engine_args
 from common.processes import open_standard_streams
 from evolution.compare_args import add_compare_args
+from evolution.history_args import add_claims_args, add_history_args
 
 BENCHES = {
     "engine": "output tokens/s against transformers, and TP 2 against TP 1",
@@ -75,8 +77,11 @@ def main(argv: list[str] | None = None) -> NoReturn:
     processes = commands.add_parser("processes", help="the process tree that a stage would start")
     add_engine_args(processes)
 
-    history = commands.add_parser("history", help="what each version had: its constants")
-    history.add_argument("what", choices=("eras",), help="eras: the constants in force with --constants level and era")
+    history = commands.add_parser("history", help="what each version of SGLang had: files, processes, constants")
+    add_history_args(history)
+
+    claims = commands.add_parser("claims", help="what the chapter says, claim by claim, and what is true of it")
+    add_claims_args(claims)
 
     bench = commands.add_parser(
         "bench", help="measure one of the project's figures; `bench NAME --help` for its options"
@@ -137,6 +142,10 @@ def _dispatch(namespace: argparse.Namespace) -> int:
         from evolution.history_command import history_command
 
         return history_command(namespace)
+    if namespace.command == "claims":
+        from evolution.claims_command import claims_command
+
+        return claims_command(namespace)
     if namespace.command == "bench":
         from evolution.bench_command import bench_command
 
