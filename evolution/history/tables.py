@@ -18,16 +18,15 @@ OUTCOME_STYLES = {AGREES: "green", DIFFERS: "bold red", UNKNOWN: "dim"}
 
 
 def listings(found: dict[str, Listing]) -> RenderableType:
-    """A column for each release that the chapter shows: the Python files of managers/ and their numbers of lines."""
-    table = Table(title="managers/ in four releases, with numbers of lines", title_justify="left")
-    columns = []
+    """The releases that the chapter shows: the Python files of managers/ and their numbers of lines."""
+    parts: list[RenderableType] = [
+        Text("managers/ in four releases, each file with its number of lines", style="italic")
+    ]
     for version in data.SHOWN:
         listing = found[version]
-        table.add_column(f"v{version}\n{listing.date}", overflow="fold")
-        columns.append([f"{name} [dim]{count}[/dim]" for name, count in listing.files.items()])
-    for row in range(max(map(len, columns))):
-        table.add_row(*(column[row] if row < len(column) else "" for column in columns))
-    return table
+        parts.append(Text(f"v{version}, {listing.date}, {len(listing.files)} files", style="bold"))
+        parts.append(Text("   ".join(f"{name}\N{NO-BREAK SPACE}{count}" for name, count in listing.files.items())))
+    return Group(*parts)
 
 
 def commits(found: list[Commit]) -> RenderableType:
@@ -60,18 +59,25 @@ def trees(sizes: Sizes) -> RenderableType:
 
 
 def constants(rows: list[Constant]) -> RenderableType:
-    """A column for each release; below each name what the constant does."""
-    named = {version for row in rows for version in row.values}
-    versions = [version for version in data.listings() if version in named]
+    """A line for each value, with the releases that had it; below each name what the constant does."""
     table = Table(title="Constants by release", title_justify="left", show_lines=True)
-    table.add_column("constant", overflow="fold", ratio=2)
-    for version in versions:
-        table.add_column(version, overflow="fold", ratio=1)
+    for name in ("constant", "by release", "where it was read"):
+        table.add_column(name, overflow="fold")
     for row in rows:
         name = Text(row.name) + Text(f"\n{row.effect}" if row.effect else "", style="dim")
-        values = [row.values.get(version, "–") for version in versions]
-        table.add_row(name, *values)
+        table.add_row(name, Text(by_release(row.values)), Text(evidence(row.lines, []), style="dim"))
     return table
+
+
+def by_release(values: dict[str, str]) -> str:
+    """`0.1.5: 2`, a line each; neighbours with the same value share one, as `0.2.0 to 0.4.0: 1`."""
+    spans: list[tuple[str, str, str]] = []
+    for version, value in values.items():
+        if spans and spans[-1][2] == value:
+            spans[-1] = (spans[-1][0], version, value)
+        else:
+            spans.append((version, version, value))
+    return "\n".join(f"{first if first == last else f'{first} to {last}'}: {value}" for first, last, value in spans)
 
 
 def tradeoffs(rows: list[Tradeoff]) -> RenderableType:
@@ -81,7 +87,8 @@ def tradeoffs(rows: list[Tradeoff]) -> RenderableType:
         table.add_column(name, overflow="fold")
     for row in rows:
         numbers = ", ".join(map(str, row.corrects))
-        table.add_row(row.design, row.reaches_ranks_by, row.scheduling, row.price, numbers)
+        price = Text(row.price) + Text(f"\n{evidence(row.lines, [])}", style="dim")
+        table.add_row(row.design, row.reaches_ranks_by, row.scheduling, price, numbers)
     return table
 
 

@@ -191,18 +191,19 @@ def test_bad_input_is_one_line(arguments, complaint, capsys):
 
 
 def test_history_prints_all_of_it(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "300")
     with pytest.raises(SystemExit) as ended:
         main(["history"])
     printed = capsys.readouterr().out
     assert ended.value.code == 0
-    for word in ("v0.3.0", "policy_scheduler.py", "0463f7fb52", "ControllerMulti", "stream_interval", "rpyc router"):
+    for word in ("v0.3.0", "policy_scheduler.py", "0463f7fb52", "ControllerMulti", "stream_interval", "Trade-offs"):
         assert word in printed
+    assert "0.2.0 to 0.4.0: 1" in printed
     assert "0.2.0 to 0.3.2: 7 processes at T = 2, D = 2" in printed
 
 
 def test_claims_are_printed_by_verdict(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "300")
     with pytest.raises(SystemExit):
         main(["claims", "--verdict", "not checkable"])
     printed = capsys.readouterr().out
