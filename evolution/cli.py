@@ -1,4 +1,5 @@
-"""The command line: `python -m evolution run | serve | trace | compare | report | processes | faults | bench | ...`."""
+"""The command line: `python -m evolution COMMAND`, where COMMAND is run, serve, trace, compare, report, processes,
+history, claims, faults, bench or model."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from common.args import add_engine_args
 from common.processes import open_standard_streams
 from evolution.compare_args import add_compare_args
 from evolution.faults_args import add_faults_args
+from evolution.history_args import add_claims_args, add_history_args
 from evolution.serve_args import add_serve_args
 
 BENCHES = {
@@ -81,8 +83,11 @@ def main(argv: list[str] | None = None) -> NoReturn:
     processes = commands.add_parser("processes", help="the process tree that a stage would start")
     add_engine_args(processes)
 
-    history = commands.add_parser("history", help="what each version had: its constants")
-    history.add_argument("what", choices=("eras",), help="eras: the constants in force with --constants level and era")
+    history = commands.add_parser("history", help="what each version of SGLang had: files, processes, constants")
+    add_history_args(history)
+
+    claims = commands.add_parser("claims", help="what the chapter says, claim by claim, and what is true of it")
+    add_claims_args(claims)
 
     faults = commands.add_parser(
         "faults", help="fail each process of a stage in each way, and see who is told and when"
@@ -156,6 +161,10 @@ def _dispatch(namespace: argparse.Namespace) -> int:
         from evolution.faults_command import faults_command
 
         return faults_command(namespace)
+    if namespace.command == "claims":
+        from evolution.claims_command import claims_command
+
+        return claims_command(namespace)
     if namespace.command == "bench":
         from evolution.bench_command import bench_command
 

@@ -20,15 +20,16 @@ def processes_command(options: argparse.Namespace) -> int:
         root = process_tree(args)
         count = len(root.walk())
         console.print(f"{stage}: {count} processes at --tp-size {args.tp_size} --dp-size {args.dp_size}")
-        console.print(_rich(root))
+        console.print(rich_tree(root))
     return 0
 
 
-def _rich(node: ProcessNode, parent: Tree | None = None) -> Tree:
+def rich_tree(node: ProcessNode, parent: Tree | None = None) -> Tree:
+    """Names, what they hold, and their channels below, as rich prints a tree."""
     label = f"[bold]{node.name}[/bold]  {node.holds}"
     for channel in node.channels:
         label += f"\n  [dim]{channel}[/dim]"
     tree = parent.add(label) if parent else Tree(label)
     for child in node.children:
-        _rich(child, tree)
+        rich_tree(child, tree)
     return tree
