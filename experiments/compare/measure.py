@@ -37,6 +37,7 @@ WARM_UP_TOKENS = 8
 # Of a rank's turn: what its forward is, and where it waits for work.
 FORWARD = ("prepare", "forward", "sample")
 IDLE = "idle"
+FINEST = 3000  # parts of a turn's length: a third of a pixel
 # Of `Engine.stats()`: what rises and falls.
 LEVELS = ("waiting", "running", "free_tokens", "evictable_tokens", "protected_tokens", "total_tokens")
 RANK = re.compile(r"(?:DP(?P<replica>\d+) )?TP(?P<rank>\d+)$")
@@ -239,5 +240,24 @@ def _strip(threads: list[ThreadTrace]) -> list[Strip]:
             for part in each.parts
             if part.end > begin and part.begin < end
         ]
-        strips.append(Strip(thread.process, thread.thread, parts))
+        strips.append(Strip(thread.process, thread.thread, joined(parts, (end - begin) / 1000 / FINEST)))
     return strips
+
+
+def joined(parts: list[tuple[str, float, float]], least: float) -> list[tuple[str, float, float]]:
+    """(part, begin, end) with those next to each other that are shorter than `least` as one, of the name that has most
+    of it: a loop that spins for the length of a turn has tens of thousands of them, too short to be drawn."""
+    found: list[tuple[str, float, float]] = []
+    short: list[tuple[str, float, float]] = []
+    for name, begin, end in [*parts, ("", 0.0, float("inf"))]:
+        if end - begin < least:
+            short.append((name, begin, end))
+            continue
+        if short:
+            shares: Counter[str] = Counter()
+            for each, since, until in short:
+                shares[each] += until - since
+            found.append((max(shares, key=shares.__getitem__), short[0][1], short[-1][2]))
+            short = []
+        found.append((name, begin, end))
+    return found[:-1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from evolution.compare_command import remaining
 from experiments.bench.null import check_resumable, judged
-from experiments.compare.measure import thinned
+from experiments.compare.measure import joined, thinned
 from experiments.compare.metrics import (
     COUNTS,
     TIMES,
@@ -166,6 +166,16 @@ def test_a_torn_last_line_does_not_count(tmp_path: Path) -> None:
         file.write(b"{}\n")
     with pytest.raises(ValueError, match="line 3"):
         read_runs(tmp_path)
+
+
+def test_parts_too_short_to_be_drawn_are_joined() -> None:
+    spin = [(("recv_requests", "idle")[n % 2], n + 0.0, n + 1.0) for n in range(10, 21)]
+    parts = [("forward", 0.0, 10.0), *spin, ("forward", 21.0, 40.0), ("other", 40.0, 40.5)]
+    assert joined(parts, 2.0) == [
+        ("forward", 0.0, 10.0), ("recv_requests", 10.0, 21.0), ("forward", 21.0, 40.0), ("other", 40.0, 40.5),
+    ]  # fmt: skip
+    assert joined(parts, 0.1) == parts
+    assert joined([], 1.0) == []
 
 
 def null_runs(drift: float, spread: int) -> tuple[Plan, list[Run]]:
