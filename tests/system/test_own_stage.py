@@ -37,6 +37,7 @@ def test_the_example_passes():
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow  # a minute and a half
 def test_the_wrong_one_fails_and_does_not_hang():
     result = judge("tests.examples.wrong_stage:launch", "--maxfail", "2", "-k", "as_without or abort", timeout=280)
     assert result.returncode == 1
