@@ -130,7 +130,7 @@ class ScriptedEngine:
         for count, text in enumerate(self._texts):
             last = count == len(self._texts) - 1
             if count and count == self._fails_after:
-                time.sleep(0.05)  # what came before has been read
+                _until_read(streams)
             for stream in streams:
                 if count == self._fails_after:
                     stream.fail(EngineError("evo-peer TP1 (pid 7) was killed by SIGKILL\nTraceback: secret"))
@@ -152,3 +152,11 @@ class ScriptedEngine:
 
     def stats(self) -> list[dict[str, int]]:
         return [{"running": 0}]
+
+
+def _until_read(streams: list[Stream]) -> None:
+    """Until what came so far has been taken from every stream; AssertionError after 10 s."""
+    deadline = time.monotonic() + 10
+    while not all(stream._ids for stream in streams):
+        assert time.monotonic() < deadline, "nobody reads the streams"
+        time.sleep(0.001)

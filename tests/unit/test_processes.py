@@ -44,10 +44,17 @@ def supervisor(watch):
 def gone(pids: list[int], within: float) -> bool:
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
-        if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
+        if not any(_lives(pid) for pid in pids):
             return True
         time.sleep(0.02)
     return False
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != "zombie"
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_ready_reports_carry_the_tree(supervisor):
