@@ -65,7 +65,7 @@ def one_router(panel: Panel, colour: str) -> None:
 def two_routers(panel: Panel, colour: str) -> None:
     panel.frame(
         (1.4, 4.2, 7.2, 3.1),
-        "controller, one process: dispatcher, a queue.Queue for each thread",
+        "controller: one process, a queue for each thread",
         colour,
         "-",
         top=True,

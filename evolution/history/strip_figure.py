@@ -26,8 +26,8 @@ def draw() -> Figure:
         ("2  27 May, #480", "Replicas: a thread each, in one process.", threads),
         ("3  18 July, #646", "rpyc goes. Rank 0 takes the loop and tells the others.", broadcast),
         ("4  29 July, #807", "The files move. No process does.", files),
-        ("5  29 September, #1534 and #1538", "Every rank is a process like the others. Replicas are gone.", peers),
-        ("6  11 October, #1635", "Replicas are back, behind a process that only dispatches.", controller),
+        ("5  29 September, #1534 and #1538", "All ranks are alike. Replicas are gone.", peers),
+        ("6  11 October, #1635", "Replicas are back, behind a dispatcher.", controller),
     )
     for axes, (when, what, paint) in zip(grid.flat, panels, strict=True):
         panel = Panel(axes, size=8.5)
