@@ -42,7 +42,7 @@ from experiments.bench.verdicts import combined
 from experiments.intervals import pairwise_ratio, remark, shown, verdict
 
 SINGLES, STREAMS, BATCHES = 40, 64, 3
-INPUT_LEN, OUTPUT_LEN = 128, 256
+INPUT_LEN, OUTPUT_LEN = 128, 512
 AT_MOST_MS, AT_LEAST = 1.5, 0.95
 END = b"data: [DONE]\n\n"
 
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     check_repeats(options.repeats)
     settings = {name: getattr(options, name) for name in ("stage", "tp_size", "device", "sim_profile")}
     args, config = resolve_args(EngineArgs(**settings))
-    print(f"{options.repeats} pairs of engine and server, the two of a pair at once: about {options.repeats * 25} s")
+    print(f"{options.repeats} pairs of engine and server, the two of a pair at once: about {options.repeats * 30} s")
     repeats = []
     for repeat in range(options.repeats):
         rng = np.random.default_rng(repeat)
