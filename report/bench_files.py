@@ -39,6 +39,7 @@ TITLES = {
     "startup": "Start to first token",
     "scheduling": "Every rank plans, or rank 0 for all",
     "dispatch": "Which replica gets the next request",
+    "http": "What HTTP adds to the offline engine",
     "planning": "Planning a turn",
     "radix": "The radix cache against a plain one",
     "engine": "The engine against transformers",

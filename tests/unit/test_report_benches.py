@@ -7,8 +7,13 @@ import types
 
 import pytest
 
+from evolution.cli import BENCHES
 from experiments.intervals import pairwise_ratio
-from report.bench_files import caption_of, fill, read_bench, verdicts_in
+from report.bench_files import TITLES, caption_of, fill, read_bench, verdicts_in
+
+
+def test_a_page_knows_every_bench():
+    assert TITLES.keys() >= BENCHES.keys()
 
 
 @pytest.mark.parametrize(
