@@ -70,7 +70,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """noticed: s; None: never. saw: the first line of what the last caller was told."""
+    """noticed: s; None: never. saw: the first line of what the last caller was told, or why the engine never served."""
 
     case: Case
     noticed: float | None
@@ -82,7 +82,7 @@ class Row:
     def verdict(self) -> str:
         """ "right", or what is wrong."""
         if self.noticed is None:
-            return "nobody was told"
+            return "nobody was told" if not self.saw else "not measured"
         wrong = []
         if self.noticed > self.case.limit:
             wrong.append(f"told after more than {self.case.limit:.0f} s")
@@ -111,6 +111,8 @@ def run_case(case: Case, device: str = "cpu") -> Row:
     settings = SETTINGS | {"stage": case.stage, "tp_size": case.tp, "dp_size": case.dp, "device": device}
     if case.kind == "raise":
         settings["fault"] = _raise_at(case)
+    if (case.kind, case.phase) == ("stop", "start"):
+        settings["startup_timeout"] = STARTUP
     before = children()
     row = _while_starting(case, settings) if case.phase == "start" else _while_serving(case, settings)
     left = wait_until_dead(children() - before, ORPHAN_LIMIT)
@@ -155,7 +157,11 @@ def _while_starting(case: Case, settings: dict[str, Any]) -> tuple[float | None,
 
 
 def _while_serving(case: Case, settings: dict[str, Any]) -> tuple[float | None, str, bool]:
-    with Engine(**settings) as engine:
+    try:
+        started = Engine(**settings)
+    except EngineError as error:  # it is the row that could not be measured, and no reason to lose the others
+        return None, str(error).partition("\n")[0], False
+    with started as engine:
         pid = pids_of(engine)[case.process]
         if case.kind != "raise":
             engine.generate(input_ids=[[1, 2, 3]] * case.dp, sampling_params={"max_new_tokens": 2})

@@ -16,13 +16,12 @@ from evolution.engine import Engine
 NOTICE_LIMIT = 1.0  # s from a death to the last caller's error
 ORPHAN_LIMIT = 3.0  # s from the error until the last process is gone
 WATCHDOG = 2.0  # s; the engine's default is 60
-STARTUP = 10.0  # s without progress; more than importing torch takes on a busy machine
+STARTUP = 10.0  # s without progress, where a start is to hang; the engine's default is 30
 SETTINGS: dict[str, Any] = {
     "model_path": "tiny",
     "max_total_tokens": 8192,
     "chunked_prefill_size": 16,  # so that a prompt is prefilled over many turns
     "watchdog_timeout": WATCHDOG,
-    "startup_timeout": STARTUP,
 }
 
 
