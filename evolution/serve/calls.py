@@ -77,6 +77,7 @@ class Call:
         newest = {}
         for stream, now, chunk in await self._inbox.get():
             if isinstance(chunk, Exception):
+                self._left -= 1
                 raise chunk
             newest[self._index[id(stream)]] = result = stream.take(now, chunk)
             self._service.metrics.generated(len(chunk.new_ids))
@@ -98,8 +99,10 @@ class Call:
     def close(self) -> None:
         """Abort what is unfinished, without waiting for it."""
         self._service.open_calls.discard(self)
+        # Whoever has left does not read an end that has come since, either: each request counts as ended once.
+        self._service.metrics.aborted(self._left)
+        self._left = 0
         if unfinished := self.unfinished():
-            self._service.metrics.aborted(len(unfinished))
             self._service.engine.abandon(unfinished)
 
 

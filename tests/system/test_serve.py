@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import random
 import signal
 import socket
 import time
@@ -15,7 +16,9 @@ import pytest
 from evolution import Engine
 from evolution.cli import main
 from tests.conftest import descendants, names_left_on_disk
+from tests.helpers.server_state import Counts, check_counts, check_pool
 from tests.helpers.serving import CHAT_TEMPLATE, ServerProcess, events, serving
+from tests.helpers.soak import check_outcomes, plan, send_all
 
 SETTINGS = {"model_path": "tiny", "tp_size": 2, "max_total_tokens": 8192}
 OPTIONS = ["--tp-size", "2", "--max-total-tokens", "8192", "--chat-template", str(CHAT_TEMPLATE)]
@@ -161,6 +164,28 @@ def test_flush_cache_says_which_replica_is_busy(server):
     assert server.client.post("/flush_cache?timeout=10").status_code == 200
 
 
+def test_a_flush_right_after_an_answer_finds_nobody_busy(server):
+    for _ in range(40):
+        server.post("/generate", text=PROMPTS[:2], sampling_params={"max_new_tokens": 2, "temperature": 0})
+        flushed = server.client.post("/flush_cache")
+        assert flushed.status_code == 200, flushed.text
+
+
+def test_flushes_at_once_get_an_answer_each(server):
+    def flush(_: int) -> httpx.Response:
+        return server.client.post("/flush_cache")
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert [answer.status_code for answer in pool.map(flush, range(24))] == [200] * 24
+        with server.client.stream("POST", "/generate", json=request_of(LONG)) as response:
+            lines = response.iter_lines()
+            first_event(lines)
+            refused = list(pool.map(flush, range(24)))
+            assert {answer.status_code for answer in refused} == {400}
+            assert len({answer.json()["message"] for answer in refused}) == 1, "they were told of different replicas"
+            assert next(line for line in lines if line)
+
+
 def test_many_at_once_get_each_its_own(server, offline):
     expected = [offline.generate(input_ids=[i + 1, i + 2], sampling_params=GREEDY)["text"] for i in range(24)]
 
@@ -171,6 +196,15 @@ def test_many_at_once_get_each_its_own(server, offline):
 
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
         assert list(pool.map(ask, range(24))) == expected
+
+
+def test_150_mixed_requests_come_to_one_end_each(server):
+    """test_soak.py sends 10,000."""
+    planned, before = plan(150, seed=1), Counts.of(server)
+    tally = send_all(server, planned)
+    check_outcomes(tally.outcomes, planned)
+    check_pool(server)
+    check_counts(before, Counts.of(server), tally)
 
 
 def test_what_it_says_of_itself(server, stage):
@@ -217,6 +251,81 @@ def test_a_killed_rank_ends_everything_with_its_name(stage):
     assert "Traceback" not in stderr
     _, alive = psutil.wait_procs(below, timeout=3)
     assert not alive
+
+
+RESTARTS = [
+    ("peer", "main"),
+    *[pytest.param(stage, whom, marks=pytest.mark.slow) for stage in ("rpyc", "broadcast") for whom in ("main", "TP1")],
+]
+
+
+@pytest.mark.parametrize(("restarted", "whom"), RESTARTS)
+def test_after_a_kill_it_starts_again_at_once_on_the_same_port(restarted, whom, nothing_left_behind):
+    options = ["--stage", restarted, *OPTIONS]
+    server = ServerProcess(*options)
+    below = psutil.Process(server.process.pid).children(recursive=True)
+    waiting = [raw_request(server.port, request_of(LONG)) for _ in range(4)]
+    wait_for(lambda: server.stats()["running"] == 4)
+    killed = server.process if whom == "main" else next(p for p in below if p.cmdline()[0].endswith(whom))
+    killed.send_signal(signal.SIGKILL)
+    server.client.close()
+    assert server.wait(5)[0] == (-signal.SIGKILL if whom == "main" else 1)
+    with serving(*options, "--port", str(server.port)) as again:
+        assert again.port == server.port
+        planned = plan(60, seed=2)
+        send_all(again, planned)
+        check_pool(again)
+    for each in waiting:
+        each.close()
+    _, alive = psutil.wait_procs(below, timeout=0)
+    assert not alive
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_kills_one_after_another_on_the_same_port(stage, nothing_left_behind):
+    """Of a random process, the main one among them, under load, and then as many requests as the last one served."""
+    rng, port = random.Random(1), "0"
+    options = ["--stage", stage, "--dp-size", "2", *OPTIONS]
+    for _ in range(8):
+        server = ServerProcess(*options, "--port", port)
+        port = str(server.port)
+        send_all(server, plan(30, seed=rng.randrange(1000)))
+        waiting = [raw_request(server.port, request_of(LONG)) for _ in range(4)]
+        main = psutil.Process(server.process.pid)
+        below = main.children(recursive=True)
+        rng.choice([main, *below]).send_signal(signal.SIGKILL)
+        server.client.close()
+        assert server.wait(5)[0] in (1, -signal.SIGKILL)
+        for each in waiting:
+            each.close()
+    with serving(*options, "--port", port) as server:
+        send_all(server, plan(500, seed=3))
+        check_pool(server)
+    _, alive = psutil.wait_procs(below, timeout=3)
+    assert not alive
+
+
+@pytest.mark.parametrize(
+    "stopped", ["peer", *[pytest.param(stage, marks=pytest.mark.slow) for stage in ("rpyc", "broadcast")]]
+)
+def test_probes_of_a_rank_that_is_stopped_do_not_pile_up_and_name_it(stopped, nothing_left_behind):
+    server = ServerProcess("--stage", stopped, "--watchdog-timeout", "1.5", *OPTIONS)
+    assert server.client.get("/health_generate").status_code == 200
+    below = psutil.Process(server.process.pid).children(recursive=True)
+    next(process for process in below if process.cmdline()[0].endswith("TP1")).send_signal(signal.SIGSTOP)
+    before = Counts.of(server).received
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        probes = [pool.submit(server.client.get, "/health_generate") for _ in range(8)]
+        wait_for(lambda: Counts.of(server).received > before)
+        probes += [pool.submit(server.client.get, "/health_generate")]
+        time.sleep(0.3)
+        assert Counts.of(server).received == before + 1, "each probe is a request of its own"
+        answers = [probe.result() for probe in probes]
+    assert {answer.status_code for answer in answers} == {503}
+    assert all("TP1" in answer.json()["message"] and "is stopped" in answer.json()["message"] for answer in answers)
+    server.client.close()
+    assert server.wait(5)[0] == 1
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from common.tokenizer import Tokenizer
+from evolution.serve import info
 from evolution.serve.app import make_app
 from evolution.serve.calls import Service
 from evolution.serve.mailroom import Mailroom
@@ -208,6 +209,22 @@ def test_a_callers_mistake_is_a_400_that_names_the_field(send, path: str, fields
     assert error["param"]
 
 
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        (GENERATE, {"text": ""}),
+        (GENERATE, {"sampling_params": {"n": 2**63 - 1}}),
+        (COMPLETIONS, {"prompt": [1, "a"]}),
+        (CHAT, {"messages": [{"role": "bot", "content": "hi"}]}),
+        (CHAT, {"messages": [{"role": "user", "content": "x" * 300}]}),
+    ],
+)
+def test_a_mistake_is_answered_alike_streaming_or_not(send, path: str, fields: dict) -> None:
+    answers = [send(path, {**GOOD[path], **fields, "stream": stream}) for stream in (False, True)]
+    assert error_of(answers[0], 400) == error_of(answers[1], 400)
+    assert answers[0].headers["content-type"] == answers[1].headers["content-type"] == "application/json"
+
+
 RAW = [
     b"",
     b"{",
@@ -329,6 +346,20 @@ def test_too_many_requests() -> None:
         assert "--max-queued-requests" in error_of(post(path, fields), 400)["message"]
 
 
+def test_ids_in_headers_are_no_names_of_requests() -> None:
+    """A proxy may send the same trace id with several requests."""
+    scripted = ScriptedEngine()
+    headers = {"x-request-id": "same", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    for path in list(GOOD) * 2:
+        assert post(path, GOOD[path], engine=scripted, headers=headers).status_code == 200
+    rids = {request.rid for request in scripted.submitted}
+    assert len(rids) == 2 * len(GOOD) and "same" not in rids
+
+
+def test_a_chat_of_an_assistants_message_alone() -> None:
+    assert post(CHAT, {"messages": [{"role": "assistant", "content": "hi"}]}).status_code == 200
+
+
 # ---------------------------------------------------------------------------- the engine's end
 
 
@@ -358,6 +389,20 @@ def test_health_says_the_cause() -> None:
     scripted.failure = "evo-peer TP1 (pid 7) was killed by SIGKILL"
     for path in ("/health", "/health_generate"):
         assert error_of(ask("GET", path, engine=scripted), 503)["message"] == scripted.failure
+
+
+def test_probes_share_one_request_which_is_aborted_when_their_time_is_over(monkeypatch) -> None:
+    monkeypatch.setattr(info, "PROBE_TIMEOUT", 0.3)
+    scripted = ScriptedEngine(silent=True)
+
+    async def go() -> None:
+        async with make_client(scripted) as client:
+            for count in (1, 2):
+                for response in await asyncio.gather(*[client.get("/health_generate") for _ in range(10)]):
+                    assert "no token came" in error_of(response, 503)["message"]
+                assert len(scripted.submitted) == len(scripted.abandoned) == count
+
+    asyncio.run(go())
 
 
 def test_a_mistake_of_the_servers_own_tells_the_caller_nothing_and_the_log_no_prompt(caplog) -> None:
