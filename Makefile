@@ -32,10 +32,10 @@ clients: $(READY) $(CLIENTS)
 	.clients/$*/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
-# Every "must be shown" that is too long for `make test`; the log stays in logs/.
+# Every "must be shown" that is too long for `make test`; the log stays in logs/, the table of faults in results/nightly/.
 nightly: $(READY) $(CLIENTS)
 	mkdir -p logs
-	set -o pipefail; $(BIN)/python -m pytest --timeout 1800 2>&1 | tee logs/nightly-$$(date +%Y%m%d-%H%M%S).log
+	set -o pipefail; EVOLUTION_RESULTS=results/nightly $(BIN)/python -m pytest --timeout 1800 2>&1 | tee logs/nightly-$$(date +%Y%m%d-%H%M%S).log
 
 nightly: SHELL := /bin/bash
 
@@ -44,7 +44,7 @@ nightly: SHELL := /bin/bash
 SIM := results/compare-sim
 CPU := results/compare-cpu
 COMPARE := $(BIN)/python -m evolution compare --constants level,era --tp-size 1,2 --dp-size 1,2
-BENCHES := mechanisms distribute image idle overhead overlap scheduling dispatch engine radix planning startup
+BENCHES := mechanisms distribute image idle overhead overlap scheduling dispatch http engine radix planning startup
 figures: $(READY)
 	mkdir -p results
 	$(COMPARE) --device sim --out $(SIM)
