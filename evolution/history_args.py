@@ -35,3 +35,8 @@ def add_history_args(parser: argparse.ArgumentParser) -> None:
 
 def add_claims_args(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verdict", nargs="+", choices=VERDICTS, help="only claims with these verdicts")
+    parser.add_argument("--only", nargs="+", type=int, metavar="N", help="only claims with these numbers")
+    parser.add_argument(
+        "--run", action="store_true", help="measure those that a run can show, and print predicted against measured"
+    )
+    parser.add_argument("--json", metavar="FILE", help="with --run: write raw samples and the environment")

@@ -20,6 +20,7 @@ import msgspec
 from matplotlib import pyplot as plt
 
 from experiments.intervals import remark, shown
+from report import claims
 from report.cautions import null_figures
 from report.comparison import number
 from report.pictures import forest, null
@@ -43,6 +44,7 @@ TITLES = {
     "planning": "Planning a turn",
     "radix": "The radix cache against a plain one",
     "engine": "The engine against transformers",
+    "claims": "What is said of this history, predicted and measured",
 }
 MOST_ROWS = 80
 MOST_COLUMNS = 10
@@ -129,6 +131,8 @@ def fill(bench: Bench, folder: Path) -> None:
         bench.tables.append(simple_table(f"{bench.name}-ratios", f"{bench.title}: ratios", columns, rows, 0))
     if bench.name != "null" and not importlib.util.find_spec(plot):
         bench.tables += list(_records(bench))
+    if bench.name == "claims":
+        bench.says, bench.tables = [claims.summary(bench.result)], [claims.table(bench.result)]
     for table in bench.tables:
         table.write(folder)
 

@@ -33,11 +33,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Group:
-    """One table on the page, say of one shape."""
+    """One table on the page, say of one shape. `words`: its cells hold sentences, which are set as such."""
 
     title: str
     columns: list[str]
     rows: list[tuple[str, list[Cell]]]
+    words: bool = False
 
 
 @dataclass

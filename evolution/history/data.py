@@ -80,7 +80,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`because`: why the verdict; `lines` and `threads`: where that can be looked up; `experiment`: where a run of
-    this suite shows it."""
+    this suite shows it; `measured`: `claims --run` measures what is predicted of it (`experiments.claims`)."""
 
     number: int
     claim: str
@@ -89,6 +89,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lines: list[Line]
     threads: list[int]
     experiment: Experiment | None
+    measured: bool = False
 
 
 def listings() -> dict[str, Listing]:

@@ -99,9 +99,17 @@ def claims(rows: list[Claim]) -> RenderableType:
     for row in rows:
         verdict = Text(row.verdict, style=CLAIM_STYLES[row.verdict])
         where = Text(f"\n{evidence(row.lines, row.threads)}", style="dim")
-        shown = Text(row.experiment.command, style="cyan") + f"\n{row.experiment.shows}" if row.experiment else ""
-        table.add_row(str(row.number), row.claim, verdict, Text(row.because) + where, shown)
+        table.add_row(str(row.number), row.claim, verdict, Text(row.because) + where, _shown_by(row))
     return table
+
+
+def _shown_by(row: Claim) -> Text:
+    lines = []
+    if row.experiment:
+        lines += [Text(row.experiment.command, style="cyan"), Text(row.experiment.shows)]
+    if row.measured:
+        lines.append(Text(f"measured by claims --run --only {row.number}", style="dim"))
+    return Text("\n").join(lines)
 
 
 def evidence(lines: list[Line], threads: list[int]) -> str:
@@ -115,11 +123,12 @@ def evidence(lines: list[Line], threads: list[int]) -> str:
 
 
 def counts(rows: list[Claim]) -> str:
-    """`61 claims: 29 true, ...; 40 of them have a command that shows it`."""
+    """`61 claims: 29 true, ...; 40 with a command that shows it, 33 measured by --run`."""
     verdicts = [row.verdict for row in rows]
     by_verdict = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)
     shown = sum(row.experiment is not None for row in rows)
-    return f"{len(rows)} claims: {by_verdict}; {shown} with a command that shows it"
+    measured = sum(row.measured for row in rows)
+    return f"{len(rows)} claims: {by_verdict}; {shown} with a command that shows it, {measured} measured by --run"
 
 
 def outcomes(rows: list[Outcome]) -> RenderableType:
