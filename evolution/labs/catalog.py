@@ -30,7 +30,7 @@ class Task:
 @dataclass(frozen=True)
 class Lab:
     """`hours`: of a student's work. `timeout`: s that all of its tests together may take. `files`: what the student
-    edits, relative to `folder`."""
+    edits, relative to `folder`. `slow`: grading the reference takes longer than `make test` has time for."""
 
     folder: Path
     number: int
@@ -39,6 +39,7 @@ class Lab:
     timeout: float
     files: tuple[str, ...]
     tasks: tuple[Task, ...]
+    slow: bool = False
 
     @property
     def name(self) -> str:
@@ -91,8 +92,8 @@ def check(lab: Lab) -> None:
 
     require(sum(task.points for task in lab.tasks) == ALL_POINTS, f"the points must add up to {ALL_POINTS}")
     require(len({task.short for task in lab.tasks}) == len(lab.tasks), "two tasks begin alike")
-    wrong = [task.name for task in lab.tasks if not re.fullmatch(rf"{lab.number}[a-z]_\w+", task.name)]
-    require(not wrong, f"tasks are called {lab.number}a_..., {lab.number}b_...: {', '.join(wrong)}")
+    wrong = [task.name for task in lab.tasks if not re.fullmatch(r"\d+[a-z]_\w+", task.name)]
+    require(not wrong, f"a task's name begins with a number, a letter and an underscore: {', '.join(wrong)}")
     require(0 < lab.timeout < math.inf and 0 < lab.hours < math.inf, "timeout and hours must be above 0")
     missing = [name for name in lab.files if not (lab.folder / name).is_file()]
     require(lab.files and not missing, f"files: {', '.join(missing) or 'none'} not there")

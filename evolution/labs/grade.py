@@ -147,12 +147,14 @@ def run_tests(lab: Lab, folder: Path, results: Path, output: Path, task: Task | 
     temporary = folder / "tmp"
     temporary.mkdir()
     command = [sys.executable, "-m", "pytest", "-c", str(settings), "--rootdir", str(folder)]
-    command += ["-p", "no:cacheprovider", "-p", "evolution.labs.plugin", "--lab-results", str(results)]
+    command += ["-p", "no:cacheprovider", "-p", "pytest_timeout", "-p", "evolution.labs.plugin"]
+    command += ["--lab-results", str(results)]
     command += ["--lab-task", task.name] if task else []
     path = [str(folder), str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
         "PYTHONPATH": os.pathsep.join(path),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # whatever else is installed here: the start is faster, and the same
         "TMPDIR": str(temporary),
         RUN_VARIABLE: folder.name,
     }

@@ -1,8 +1,8 @@
 """What students must not get: lines of references and of hidden tests; and where such a line stands in a tree.
 
-Of a reference every line of code counts that its skeleton does not give; of hidden tests every one that the lab's
-public files do not have, and their functions' names. Not counted: lines under 24 characters, imports, decorators,
-headers, comments, docstrings, and what the engine's own code has too, which students read anyway.
+Of a reference every line of code counts that its skeleton does not give; of hidden tests every one, and their
+functions' names. Not those that the lab's tests and what they import have. Nor lines under 24 characters, imports,
+decorators, headers, comments, docstrings, and what the engine's own code has too, which students read anyway.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ def secrets(lab: Lab, instructor: Path, known: set[str]) -> dict[str, str]:
     """What must not be given away, with the file that it is from. instructor: the lab's folder there. known: lines of
     the engine's own code."""
     found = {}
+    given = [path for path in lab.folder.glob("*.py") if path.name not in lab.files and "notebook" not in path.name]
+    public = {line for path in given for line in code_lines(path)}
     for name in lab.files:
         path = instructor / "reference" / name
-        for line in reference_lines(path, lab.folder / name) - known:
+        for line in reference_lines(path, lab.folder / name) - public - known:
             found[line] = str(path)
-    public = {line for path in lab.folder.glob("*.py") for line in code_lines(path)}
     for path in instructor.glob("*.py"):
         for line in code_lines(path) - public - known:
             found[line] = str(path)
@@ -38,6 +39,8 @@ def secrets(lab: Lab, instructor: Path, known: set[str]) -> dict[str, str]:
 
 
 def reference_lines(reference: Path, skeleton: Path) -> set[str]:
+    if reference.suffix != ".py":
+        return code_lines(reference) - code_lines(skeleton)
     given = {name: node for name, node in _functions(skeleton) if not _is_unwritten(node)}
     written = [node for name, node in _functions(reference) if name in given]
     inside = {number for node in written for number in range(node.lineno, node.end_lineno + 1)}
@@ -48,6 +51,8 @@ def reference_lines(reference: Path, skeleton: Path) -> set[str]:
 def code_lines(path: Path, without: set[int] = frozenset()) -> set[str]:
     """Stripped, and without what does not count. without: numbers of lines to be left out."""
     text = path.read_text()
+    if path.suffix != ".py":
+        return {line.strip() for line in text.splitlines() if len(line.strip()) >= SHORTEST}
     skipped = without | set(_docstring_lines(ast.parse(text)))
     lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), start=1))
     return {
@@ -100,7 +105,8 @@ def known_lines(tree: Path, labs: Path) -> set[str]:
 def leaks(tree: Path, places: Iterable[Path], hidden: dict[str, str], instructor: Path) -> list[str]:
     """One line for each thing found: a file of the instructor's, anywhere in the tree; a line of one in `places`."""
     found = []
-    theirs = {path.read_bytes(): path for path in text_files(instructor) if path.stat().st_size}
+    folders = [path for path in instructor.glob("lab*") if path.is_dir()]
+    theirs = {path.read_bytes(): path for one in folders for path in text_files(one) if path.stat().st_size}
     for path in text_files(tree):
         if path.read_bytes() in theirs:
             found.append(f"{path.relative_to(tree)} is {theirs[path.read_bytes()].relative_to(instructor)}")
@@ -117,4 +123,5 @@ def leaks(tree: Path, places: Iterable[Path], hidden: dict[str, str], instructor
 def written_tasks(lab: Lab) -> list[str]:
     """Tasks that the skeleton does not leave open."""
     text = "".join((lab.folder / name).read_text() for name in lab.files)
-    return [task.name for task in lab.tasks if f'NotImplementedError("lab{lab.number} task {task.short}' not in text]
+    open_ones = " ".join(re.findall(rf'NotImplementedError\("lab{lab.number} ([^"]+)"', text))
+    return [task.name for task in lab.tasks if f"task {task.short}" not in open_ones]
