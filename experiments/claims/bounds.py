@@ -90,4 +90,5 @@ def together(verdicts: Sequence[Holds]) -> Holds:
 def _figure(value: float) -> str:
     if float(value).is_integer():
         return f"{value:,.0f}"
-    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+    text = f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+    return f"{value:.5g}" if float(text).is_integer() else text  # 1.001 is not 1

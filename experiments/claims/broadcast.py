@@ -89,7 +89,7 @@ TRIALS = [
         (
             exactly("turns of rank 1 that do not begin with the broadcast", 0),
             exactly("turns that one rank ran more than the other", 0),
-            exactly("messages that rank 1 sent: it drops what step returns", 0),
+            exactly("messages that rank 1 sent, which drops what step returns", 0),
         ),
         3.0,
         _receive_then_step,

@@ -81,7 +81,7 @@ TRIALS = [
             exactly("callers told, 0.1.5, a rank is killed or raises", 0),
             exactly("callers told, 0.2.0, rank 1 raises", 0),
             exactly("callers told, 0.2.0, rank 0 raises", 1),
-            exactly("callers told, 0.2.0 and 0.4.0, rank 1 is killed when idle: the broadcast breaks", 1),
+            exactly("callers told, 0.2.0 and 0.4.0, rank 1 is killed when idle, so that the broadcast breaks", 1),
             exactly("callers told, 0.4.0, rank 1 raises", 1),
             exactly("callers told, 0.4.0, rank 1 is killed within a forward", 0),
             exactly("callers told, 2 replicas, 0.2.0 and 0.4.0, a rank raises", 0),

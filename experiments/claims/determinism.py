@@ -91,7 +91,7 @@ TRIALS = [
         (
             exactly("engines whose ranks planned apart", 0),
             at_least("turns compared", 100),
-            at_least("prompt tokens computed, over those that the cache holds: it evicted the rest", 2),
+            at_least("prompt tokens computed, over those that the cache holds, which evicts the rest", 2),
             exactly("engines whose ranks planned apart with one cache's clock set back", 1),
         ),
         14.0,

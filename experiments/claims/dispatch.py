@@ -118,7 +118,7 @@ TRIALS = [
         "two replicas of 0.1.17, and of broadcast: what runs the loop of each",
         (
             exactly("threads of one controller that run a replica each, 0.1.17", 2),
-            exactly("processes between main and a replica's rank, 0.1.17: the controller alone", 1),
+            exactly("processes between main and a replica's rank, 0.1.17", 1),
             exactly("processes that run a replica each, broadcast", 2),
         ),
         6.0,
@@ -127,7 +127,7 @@ TRIALS = [
     Trial(
         10,
         f"broadcast with 2 replicas, {ALIKE} requests with one prompt, one after the other, under each policy",
-        (exactly("requests that find nothing of it cached: each replica computes it, one that knew would not", 2),),
+        (exactly("requests that find nothing of it cached (1 if the dispatcher knew)", 2),),
         6.0,
         _knows_no_cache,
     ),
@@ -178,8 +178,8 @@ TRIALS = [
         61,
         "broadcast and peer with 2 replicas: pickles that the dispatcher makes, whose channels carry msgpack",
         (
-            exactly("pickles a message to a replica, broadcast: multiprocessing.Queue", 1),
-            exactly("pickles a message to a replica, peer: ZMQ", 0),
+            exactly("pickles a message to a replica, broadcast (multiprocessing.Queue)", 1),
+            exactly("pickles a message to a replica, peer (ZMQ)", 0),
         ),
         3.0,
         _from_queue_to_zmq,

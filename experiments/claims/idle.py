@@ -62,7 +62,7 @@ def _burst(engine: Engine, number: int) -> list[int]:
 TRIALS = [
     Trial(
         23,
-        "idle engines of 0.2.0 and 0.4.0, TP 2; rank 1 is stopped by SIGSTOP, which has nothing to do with its data",
+        "idle engines of 0.2.0 and 0.4.0, TP 2; rank 1 is stopped by SIGSTOP while no forward runs",
         (at_most("turns of rank 0 while rank 1 is stopped, over those while it is not", 0.2),),
         10.0,
         _waits_for_the_late_one,

@@ -67,7 +67,7 @@ TRIALS = [
         1,
         "rpyc at TP 1 and TP 2: the processes that really ran",
         (
-            exactly("model processes at TP 1: the router holds the model", 0),
+            exactly("model processes at TP 1, where the router holds the model", 0),
             exactly("processes at TP 1", 3),
             exactly("model processes at TP 2", 2),
             exactly("processes at TP 2", 5),
@@ -80,8 +80,8 @@ TRIALS = [
         "rpyc and broadcast at TP 1 and TP 2: how far rank 0 is from main",
         (
             exactly("processes between main and rank 0 at TP 1, rpyc and broadcast", 0),
-            exactly("processes between main and rank 0 at TP 2, rpyc: the router", 1),
-            exactly("processes between main and rank 0 at TP 2, broadcast: rank 0 is the control process", 0),
+            exactly("processes between main and rank 0 at TP 2, rpyc", 1),
+            exactly("processes between main and rank 0 at TP 2, broadcast, where it is the control process", 0),
             exactly("processes at TP 1, rpyc and broadcast", 3),
         ),
         4.0,
@@ -115,7 +115,7 @@ TRIALS = [
         (
             exactly("processes that take requests in and tokenize, in each stage", 1),
             exactly("processes that detokenize", 1),
-            exactly("processes that run forwards: the ranks", 2),
+            exactly("processes that run forwards, which are the ranks", 2),
             exactly("processes that do two of these", 0),
         ),
         4.0,

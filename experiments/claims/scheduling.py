@@ -129,7 +129,7 @@ TRIALS = [
         "peer at TP 2, 16 requests at once: every rank plans, or rank 0 for all",
         (
             between("broadcasts a turn, every rank plans", 1, 1.2),
-            between("broadcasts a turn, rank 0 plans: a length and a plan", 1.9, 2.1),
+            between("broadcasts a turn, rank 0 plans (a length and a plan)", 1.9, 2.1),
             at_least("bytes a turn, rank 0 plans over every rank plans", 1.5),
         ),
         8.0,

@@ -29,6 +29,7 @@ def test_a_prediction_is_of_counts_and_ratios_and_never_of_this_machines_time(tr
         assert bound.least <= bound.most
         assert bound.least > float("-inf") or bound.most < float("inf"), "anything would do"
         words = f" {bound} ".replace(",", " ").replace(":", " ")
+        assert ":" not in bound.what, "a colon stands before what is allowed"
         assert not any(f" {unit} " in words for unit in ("ms", "us", "seconds"))
     assert len({bound.what for bound in trial.predicted}) == len(trial.predicted), "two bounds have one name"
 
@@ -48,7 +49,7 @@ def test_all_of_them_fit_into_ten_minutes():
         (at_least("x", 10), [1234.0], "yes", "1,234"),
         (at_least("x", 10), [9.5], "no", "9.50"),
         (at_most("x", 0.05), [0.0071, 0.0004], "yes", "0.0004 to 0.0071"),
-        (between("x", 1, 1.01), [1.0003], "yes", "1.00"),
+        (between("x", 1, 1.01), [1.0003], "yes", "1.0003"),
         (between("x", 1, 1.01), [1.02], "no", "1.02"),
         (ratio("x", least=1.5), SIX, "yes", "2.25 [2.00, 2.50]"),
         (ratio("x", most=1.5), SIX, "no", "2.25 [2.00, 2.50]"),
