@@ -12,5 +12,5 @@
     mailroom   from the receiver's thread to the event loop              events     what a stream writes
     native     /generate                                                 info       what the server says of itself
     completions, chat, openai_fields, openai_answers, openai_logprobs    schemas    bodies of answers, for OpenAPI
-    metrics    SGLang's names for Prometheus
+    metrics    SGLang's names for Prometheus                              ranges     what fields may be, for OpenAPI
 """

@@ -35,7 +35,7 @@ class ChatBody(OpenAIBody):
     messages: Annotated[list[Message], Field(fail_fast=True, min_length=1)]
     logprobs: bool | None = None
     max_completion_tokens: Tokens | None = Field(None, description="the newer name of max_tokens; this one counts")
-    tools: list[Any] | None = Field(None, description="not supported: empty or null")
+    tools: list[Any] | None = Field(None, description="not supported: empty or null", json_schema_extra={"maxItems": 0})
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
 
 

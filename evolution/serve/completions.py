@@ -17,13 +17,10 @@ from evolution.serve.errors import ApiError, refusal
 from evolution.serve.openai_answers import Delta, Result, answer, envelope, finish_reason, new_id
 from evolution.serve.openai_fields import RENAMED, OpenAIBody
 from evolution.serve.openai_logprobs import for_completion
+from evolution.serve.ranges import IDS, TEXT, one_or_list
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
-_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
-_TEXT = {"type": "string", "minLength": 1}
-PROMPT_SCHEMA = {
-    "anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}, _IDS, {"type": "array", "items": _IDS}]
-}
+PROMPT_SCHEMA = {"anyOf": [*one_or_list(TEXT)["anyOf"], *one_or_list(IDS)["anyOf"]]}
 
 
 class CompletionBody(OpenAIBody):
@@ -35,7 +32,7 @@ class CompletionBody(OpenAIBody):
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
         None, description="log-probabilities of the tokens, and of so many most likely ones in each one's place"
     )
-    suffix: str | None = Field(None, description="not supported: empty or null")
+    suffix: str | None = Field(None, description="not supported: empty or null", json_schema_extra={"maxLength": 0})
 
 
 async def completions(request: Request) -> Response:

@@ -8,44 +8,40 @@ import binascii
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import Field, WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema
 
-from common.sampling_params import DEFAULTS
+from common.sampling_params import MAX_TOP_LOGPROBS
 from common.tokenizer import Tokenizer
 from evolution.serve.bodies import Body, read_body, shown
 from evolution.serve.calls import Call, Service, refuse_too_large
 from evolution.serve.errors import ApiError, refusal
 from evolution.serve.events import GONE, json_response, stream_answer, whole_answer
+from evolution.serve.ranges import IDS, TEXTS, one_or_list, sampling_schema
 
 router = APIRouter()
 
-_JSON_TYPES = {bool: "boolean", int: "integer", float: "number"}
-SAMPLING_SCHEMA = {
-    "type": "object",
-    "properties": {
-        name: {"type": [_JSON_TYPES[type(default)], "null"], "default": default}
-        for name, default in DEFAULTS.items()
-        if type(default) in _JSON_TYPES
-    }
-    | {
-        "stop": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
-        "stop_token_ids": {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]},
-    },
-}
-IDS_SCHEMA = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+SAMPLING_SCHEMA = sampling_schema()
 
 
-def _one_or_list(schema: dict) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [schema, {"type": "array", "items": schema}, {"type": "null"}]})
+def _or_null(schema: dict) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [*one_or_list(schema)["anyOf"], {"type": "null"}]})
+
+
+def _only(name: str) -> dict:
+    """That this one of the two prompts is there, and the other is not."""
+    other = {"text": "input_ids", "input_ids": "text"}[name]
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}, other: {"type": "null"}}}
 
 
 class GenerateBody(Body):
     """Either text or input_ids. What may be a list has an entry for each prompt."""
 
-    text: str | Annotated[list[str], Field(fail_fast=True)] | None = None
+    model_config = ConfigDict(json_schema_extra={"oneOf": [_only("text"), _only("input_ids")]})
+
+    text: str | Annotated[list[str], Field(fail_fast=True)] | None = Field(None, json_schema_extra=TEXTS)
     # Checked by the engine, which stops at the first that is wrong.
-    input_ids: Annotated[Any, _one_or_list(IDS_SCHEMA)] = None
-    sampling_params: Annotated[Any, _one_or_list(SAMPLING_SCHEMA)] = None
+    input_ids: Annotated[Any, _or_null(IDS)] = None
+    sampling_params: Annotated[Any, _or_null(SAMPLING_SCHEMA)] = None
     image_data: str | Annotated[list[str | None], Field(fail_fast=True)] | None = Field(
         None, description="base64, or a data: URL; travels with the request, and no model looks at it"
     )
@@ -53,8 +49,12 @@ class GenerateBody(Body):
         None, description="the caller's name for the request"
     )
     return_logprob: bool | Annotated[list[bool], Field(fail_fast=True)] | None = None
-    logprob_start_len: int | Annotated[list[int], Field(fail_fast=True)] | None = None
-    top_logprobs_num: int | Annotated[list[int], Field(fail_fast=True)] | None = None
+    logprob_start_len: int | Annotated[list[int], Field(fail_fast=True)] | None = Field(
+        None, json_schema_extra={"minimum": -1}
+    )
+    top_logprobs_num: int | Annotated[list[int], Field(fail_fast=True)] | None = Field(
+        None, json_schema_extra={"minimum": 0, "maximum": MAX_TOP_LOGPROBS}
+    )
     return_text_in_logprobs: bool | None = None
     stream: bool | None = None
 

@@ -6,15 +6,25 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from common.sampling_params import INT32_MAX
 from evolution.serve.bodies import Body, shown
 from evolution.serve.errors import ApiError
+from evolution.serve.ranges import NOT_SUPPORTED, RANGES
 
-INT32_MAX = 2**31 - 1
 GRAMMARS = ("regex", "json_schema", "ebnf")
 # The engine's names of fields that callers know by others.
 RENAMED = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "return_logprob": "logprobs"}
 
 Tokens = Annotated[int, Field(ge=0, le=INT32_MAX)]
+
+
+def _within(name: str) -> Any:
+    """A field that the engine checks."""
+    return Field(None, json_schema_extra=RANGES[name])
+
+
+def _not_supported() -> Any:
+    return Field(None, description="not supported: null", json_schema_extra=NOT_SUPPORTED)
 
 
 class StreamOptions(Body):
@@ -25,29 +35,35 @@ class OpenAIBody(Body):
     """OpenAI's fields, and behind them SGLang's."""
 
     model: str | None = Field(None, description="any name: there is one model, and it answers")
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = Field(None, description="not supported: empty or null")
+    frequency_penalty: float | None = _within("frequency_penalty")
+    logit_bias: dict[str, float] | None = Field(
+        None, description="not supported: empty or null", json_schema_extra={"maxProperties": 0}
+    )
     max_tokens: Tokens | None = None
-    n: int | None = None
-    presence_penalty: float | None = None
-    response_format: dict[str, Any] | None = Field(None, description='{"type": "text"}, or null')
-    seed: int | None = None
-    stop: str | Annotated[list[str], Field(fail_fast=True)] | None = None
+    n: int | None = _within("n")
+    presence_penalty: float | None = _within("presence_penalty")
+    response_format: dict[str, Any] | None = Field(
+        None,
+        description='{"type": "text"}, or null',
+        json_schema_extra={"properties": {"type": {"const": "text"}}, "required": ["type"]},
+    )
+    seed: int | None = _within("seed")
+    stop: str | Annotated[list[str], Field(fail_fast=True)] | None = _within("stop")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: float | None = _within("temperature")
+    top_p: float | None = _within("top_p")
 
     ignore_eos: bool | None = None
-    min_p: float | None = None
+    min_p: float | None = _within("min_p")
     min_tokens: Tokens | None = None
-    repetition_penalty: float | None = None
+    repetition_penalty: float | None = _within("repetition_penalty")
     skip_special_tokens: bool | None = None
-    stop_token_ids: Annotated[list[int], Field(fail_fast=True)] | None = None
-    top_k: int | None = None
-    regex: str | None = Field(None, description="not supported: null")
-    json_schema: str | None = Field(None, description="not supported: null")
-    ebnf: str | None = Field(None, description="not supported: null")
+    stop_token_ids: Annotated[list[int], Field(fail_fast=True)] | None = _within("stop_token_ids")
+    top_k: int | None = _within("top_k")
+    regex: str | None = _not_supported()
+    json_schema: str | None = _not_supported()
+    ebnf: str | None = _not_supported()
 
     def refuse_what_is_not_supported(self) -> None:
         """Fields that would change the answer if they were obeyed."""

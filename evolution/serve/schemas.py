@@ -83,6 +83,16 @@ class ModelInfo(BaseModel):
     is_generation: bool
 
 
+class Health(BaseModel):
+    """cause: what the first of the replicas that are lost died of."""
+
+    status: Literal["ok", "degraded"]
+    ok: bool
+    cause: str
+    replicas_alive: list[int]
+    replicas: int
+
+
 class ServerInfo(BaseModel):
     """The engine's settings are here too."""
 

@@ -27,7 +27,7 @@ def in_a_host_of_its_own(*setup: str) -> list[str]:
 def test_a_host_whose_name_leads_nowhere_and_whose_shared_memory_is_full(placed, nothing_left_behind):
     """Only the loopback is up, the host's name has no address, and /dev/shm has 64 KiB."""
     shm = "mount -t tmpfs -o size=64k none /dev/shm"
-    host = in_a_host_of_its_own("ip link set lo up", "hostname nowhere.invalid", shm)
+    host = in_a_host_of_its_own("ip link set lo up", "echo nowhere.invalid > /proc/sys/kernel/hostname", shm)
     done = subprocess.run(
         [*host, *RUN, "--stage", placed, "--dp-size", "2"], capture_output=True, text=True, timeout=60, check=False
     )

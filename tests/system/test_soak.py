@@ -20,6 +20,7 @@ REQUESTS = 10_000
 WARM_UP = 2_500  # until the allocator, the caches and the thread pools have their size
 # What a process may gain over the other 7,500. Its heap breathes by 1 to 3 MiB; 1 KiB kept of each request is 7.3 MiB.
 SLACK = 6 << 20  # bytes
+FEW = 4  # files, or threads: a connection that is being closed, a thread of a pool that was not needed before
 OPTIONS = ["--tp-size", "2", "--max-total-tokens", "4096", "--max-running-requests", "16"]
 OPTIONS += ["--chat-template", str(CHAT_TEMPLATE)]
 
@@ -46,8 +47,8 @@ def test_10_000_mixed_requests(stage, dp, nothing_left_behind):
     print({name: f"{held[name].memory / 2**20:.1f} MiB, {grown / 2**20:+.1f}" for name, grown in growth.items()})
     assert max(growth.values()) <= SLACK, growth
     for name in held:
-        assert held[name].files <= warm[name].files, (name, warm[name], held[name])
-        assert held[name].threads <= warm[name].threads, (name, warm[name], held[name])
+        assert held[name].files <= warm[name].files + FEW, (name, warm[name], held[name])
+        assert held[name].threads <= warm[name].threads + FEW, (name, warm[name], held[name])
 
 
 @pytest.mark.slow
