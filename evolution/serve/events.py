@@ -18,6 +18,9 @@ from evolution.serve.errors import error_object
 # of results by index: the objects to write
 Write = Callable[[dict[int, dict[str, Any]]], Iterable[Any]]
 
+# Some clients split a stream at these, too, which JSON may hold as they are.
+LINE_ENDS = [(end.encode(), b"\\u%04x" % ord(end)) for end in "\x85\u2028\u2029"]
+
 _encode = msgspec.json.Encoder().encode
 GONE = Response(status_code=499)  # nobody reads it
 
@@ -66,7 +69,11 @@ async def _lines(call: Call, news: dict, write: Write, last: Callable[[], Iterab
 
 
 def _events(objects: Iterable[Any]) -> bytes:
-    return b"".join(b"data: %b\n\n" % _encode(each) for each in objects)
+    lines = b"".join(b"data: %b\n\n" % _encode(each) for each in objects)
+    for end, escaped in LINE_ENDS:
+        if end in lines:
+            lines = lines.replace(end, escaped)
+    return lines
 
 
 async def whole_answer(request: Request, call: Call) -> list[dict[str, Any]] | None:

@@ -440,6 +440,15 @@ def test_native_streams_are_cumulative() -> None:
     assert {chunk["index"] for chunk in chunks} == {0, 1}
 
 
+@pytest.mark.parametrize("path", list(GOOD))
+def test_whatever_a_client_takes_for_the_end_of_a_line_ends_none(path: str) -> None:
+    text = "a\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029é漢"
+    response = post(path, {**GOOD[path], "stream": True}, engine=ScriptedEngine((text, "b")))
+    lines = [json.loads(line.removeprefix("data: ")) for line in response.text.splitlines()[:-2] if line]
+    assert lines == events(response.text)
+    assert json.dumps(text)[1:-1] in json.dumps(lines)
+
+
 def test_completions() -> None:
     scripted = ScriptedEngine()
     answer = post(COMPLETIONS, {"prompt": ["a", "b"], "n": 2, "model": "any"}, engine=scripted).json()
