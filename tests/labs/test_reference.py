@@ -9,17 +9,15 @@ from evolution.labs.grade import Grade, grade
 from tests.labs.shared import ALL, instructor
 
 
-def by_lab(labs: list[Lab]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("lab", labs, ids=lambda lab: lab.name)
-
-
 def outcomes(result: Grade) -> dict[str, tuple[str, str]]:
     tests = [*(test for task in result.tasks for test in task.tests), *result.ungraded]
     return {test.name: (test.outcome, test.message) for test in tests}
 
 
 @pytest.mark.timeout(600)
-@by_lab(ALL)
+@pytest.mark.parametrize(
+    "lab", [pytest.param(lab, id=lab.name, marks=[pytest.mark.slow] if lab.slow else []) for lab in ALL]
+)
 def test_the_reference_gets_every_point(lab: Lab) -> None:
     result = grade(lab, [instructor(lab) / "reference"], hidden=instructor(lab))
     failed = {name: said for name, said in outcomes(result).items() if said[0] != "passed"}
@@ -34,7 +32,7 @@ def test_the_reference_gets_every_point(lab: Lab) -> None:
 
 
 @pytest.mark.timeout(300)
-@by_lab(ALL)
+@pytest.mark.parametrize("lab", ALL, ids=lambda lab: lab.name)
 def test_the_skeleton_fails_exactly_the_graded_tests(lab: Lab) -> None:
     result = grade(lab, hidden=instructor(lab))
     wrong = {test.name: test.outcome for task in result.tasks for test in task.tests if test.outcome != "unwritten"}
