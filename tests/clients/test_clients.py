@@ -49,13 +49,13 @@ def server(stage):
         yield server
 
 
-def run(venv: str, *command: str, cwd: Path) -> str:
+def run(venv: str, *command: str, cwd: Path, **more_env: str) -> str:
     python = VENVS / venv / "bin" / "python"
     if not python.exists():
         pytest.skip(f"there is no {python}: `make clients` makes it")
     # Nothing is fetched, and nothing of this project is on their path.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    env |= {"HF_HUB_OFFLINE": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "HOME": str(cwd)}
+    env |= {"HF_HUB_OFFLINE": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "HOME": str(cwd), **more_env}
     done = subprocess.run(
         [python, *command], cwd=cwd, env=env, capture_output=True, text=True, timeout=240, check=False
     )
@@ -90,3 +90,18 @@ def test_locust(server, tmp_path):
     rows = (tmp_path / "out_stats.csv").read_text().splitlines()
     _, _, requests, failures = rows[-1].split(",")[:4]
     assert rows[-1].startswith(",Aggregated") and int(requests) > 0 and int(failures) == 0
+
+
+def test_aiperf(server, tmp_path):
+    """Streamed chats, with what it counts of the tokens and of the times beside the server's usage."""
+    folder = server.client.get("/v1/models").json()["data"][0]["id"]
+    sizes = ["--concurrency", "4", "--request-count", "16", "--synthetic-input-tokens-mean", "32"]
+    sizes += ["--output-tokens-mean", "16", "--extra-inputs", "ignore_eos:true", "--random-seed", "1"]
+    quiet = ["--ui", "none", "--no-gpu-telemetry", "--artifact-dir", str(tmp_path / "out")]
+    how = ["--endpoint-type", "chat", "--streaming", "--use-server-token-count"]
+    where = ["--model", folder, "--tokenizer", folder, "--url", server.url]
+    aiperf = str(VENVS / "aiperf" / "bin" / "aiperf")
+    # When told to be offline it takes no tokenizer from a folder, only from a cache of the hub.
+    run("aiperf", aiperf, "profile", *where, *how, *sizes, *quiet, cwd=tmp_path, HF_HUB_OFFLINE="")
+    result = json.loads((tmp_path / "out" / "profile_export_aiperf.json").read_text())
+    assert result["request_count"]["avg"] == 16
