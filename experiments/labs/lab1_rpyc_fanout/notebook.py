@@ -20,6 +20,7 @@
 
 # %%
 import importlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -54,7 +55,12 @@ def written(task, attempt):
 
 # %%
 HOWS = {"value": "tab:blue", "reference": "tab:red"}
-counts = {(how, ranks): truth.engine_counts(how, ranks, truth.some_requests(20))[0] for how in HOWS for ranks in RANKS}
+with ThreadPoolExecutor(1) as other:  # the engine's client has an event loop, and so has this notebook's thread
+    counts = {
+        (how, ranks): other.submit(truth.engine_counts, how, ranks, truth.some_requests(20)).result()[0]
+        for how in HOWS
+        for ranks in RANKS
+    }
 has_formula = written("1c", lambda: adapters.messages_of_a_step("value", 1))
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 for how, colour in HOWS.items():
