@@ -33,7 +33,7 @@ PROJECT = LABS.parents[1]
 PUBLIC = "test_lab.py"
 RUN_VARIABLE = "EVOLUTION_LAB_RUN"  # marks every process of a run, also one that has left its group and its parent
 LEAVES = 1.0  # s in which who is about to end may do so, or multiprocessing's tracker remove shared memory that is left
-SETTINGS = "[pytest]\ntimeout = 60\ntimeout_method = signal\naddopts = -ra --color=no\n"
+SETTINGS = "[pytest]\ntimeout = 60\ntimeout_method = signal\naddopts = --tb=short --color=no\n"
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def test_cpu_of_a_process() -> None:
     finally:
         busy.kill()
         busy.wait()
-    assert before <= seconds <= after
+    assert before - truth.HALF_A_TICK <= seconds <= after + truth.HALF_A_TICK
     with pytest.raises(ProcessLookupError):
         adapters.cpu_seconds(busy.pid)
     cost(f"{seconds:.2f} s of CPU read where psutil reads {before:.2f} to {after:.2f}")
@@ -99,8 +99,7 @@ def test_an_idle_engine() -> None:
     usual; on a machine that is busy with other things it is less, so five times is asked for."""
     assert adapters.cpu_seconds(os.getpid()) > 0
     burned = {idle: idle_seconds(idle) for idle in ("block", "spin")}
-    tick = 1 / os.sysconf("SC_CLK_TCK")  # finer than this nothing can be read
-    ratio = burned["spin"] / max(burned["block"], tick)
+    ratio = burned["spin"] / max(burned["block"], 2 * truth.HALF_A_TICK)  # finer than a tick nothing can be read
     assert ratio > 5, f"CPU time while idle: {burned}"
     cost(f"idle, the spinning engine burns {ratio:.0f} x the CPU time of the blocking one")
 

@@ -19,6 +19,7 @@ from evolution import Engine
 from evolution.stages import process_tree
 from report.trace import load, working_turns
 
+HALF_A_TICK = 0.5 / os.sysconf("SC_CLK_TCK")  # s; two sums of the same ticks may differ in a last bit
 LONG = {"max_new_tokens": 64, "ignore_eos": True, "temperature": 0}
 
 
