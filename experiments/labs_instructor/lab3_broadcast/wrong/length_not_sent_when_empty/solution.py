@@ -1,0 +1,14 @@
+"""Wrong on purpose; wrong.toml says how."""
+
+from __future__ import annotations
+
+from common.messages import Request
+
+from . import reference_solution as reference
+from .reference_solution import *
+
+
+class Broadcast(reference.Broadcast):
+    def send(self, messages: list[Request]) -> None:
+        if messages:
+            super().send(messages)

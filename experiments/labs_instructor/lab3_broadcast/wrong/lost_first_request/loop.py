@@ -1,0 +1,23 @@
+"""Wrong on purpose; wrong.toml says how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.channels import Receiver
+from common.messages import StopRequest
+
+from .reference_loop import *
+
+
+def lead(requests: Receiver, broadcast: Any, worker: Any, send: Any) -> None:
+    stopped = False
+    while not stopped:
+        first = None if worker.busy else requests.receive()
+        arrived = requests.drain(wait=False)
+        if isinstance(first, StopRequest):
+            arrived.append(first)
+        broadcast.send(arrived)
+        output = worker.step(arrived)
+        send(output)
+        stopped = output.stop
