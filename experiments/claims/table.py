@@ -15,13 +15,15 @@ STYLES = {"yes": "green", "no": "bold red", "undecided": "yellow", "not measured
 
 def before(trial: Trial, place: int, count: int, remaining: float) -> str:
     """The prediction stands there before anything is measured."""
-    return (
-        f"[{place}/{count}, about {remaining:.0f} s left] claim {trial.number}: {trial.how}\n  predicted  {trial.says}"
-    )
+    head = f"[{place}/{count}, about {remaining:.0f} s left] claim {trial.number}: {trial.how}"
+    return "\n".join([head, *(f"  predicted  {bound}" for bound in trial.predicted)])
 
 
 def after(outcome: Outcome) -> str:
-    return f"  measured   {outcome.measured}\n  came out   {came_out(outcome)}, in {outcome.seconds:.0f} s"
+    """What was measured, in the order of what was predicted."""
+    pairs = zip(outcome.trial.predicted, outcome.samples, strict=False)  # of a run that ended there are no samples
+    values = outcome.error or "; ".join(bound.measured(samples) for bound, samples in pairs)
+    return f"  measured   {values}\n  came out   {came_out(outcome)}, in {outcome.seconds:.0f} s"
 
 
 def came_out(outcome: Outcome) -> str:
