@@ -222,7 +222,10 @@ def _is_tracker(process: psutil.Process) -> bool:
 def read_results(results: Path, timed_out: bool, limit: float) -> Told:
     told = Told()
     for line in results.read_bytes().splitlines():
-        said = msgspec.json.decode(line)
+        try:
+            said = msgspec.json.decode(line)
+        except msgspec.DecodeError:  # the last one, cut off when the process was killed
+            break
         kind, content = said["kind"], said["content"]
         if kind == "collected":
             told.tests = {test["name"]: TestRecord(**test) for test in content}

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 COST = "cost: "
+LONGEST = 300  # characters of a line that is shown
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Reporter:
         record.seconds += report.duration
         if report.when == "call":
             lines = report.capstdout.splitlines()
-            record.cost = next((line.removeprefix(COST) for line in reversed(lines) if line.startswith(COST)), "")
+            record.cost = next((plain(line.removeprefix(COST)) for line in lines[::-1] if line.startswith(COST)), "")
         if report.passed and report.when == "call":
             record.outcome = record.outcome or "passed"
         elif not report.passed and record.outcome in ("", "passed"):
@@ -118,10 +119,16 @@ def _what_failed(report: pytest.TestReport, call: pytest.CallInfo) -> tuple[str,
     crash = getattr(report.longrepr, "reprcrash", None)
     text = (crash.message if crash else str(call.excinfo.value)).strip() or call.excinfo.typename
     if "Timeout (>" in text and call.excinfo.typename == "Failed":
-        return "timeout", text.splitlines()[0].removeprefix("Failed: ").replace(" from pytest-timeout.", "")
+        return "timeout", plain(text.splitlines()[0]).removeprefix("Failed: ").replace(" from pytest-timeout.", "")
     if _is_unwritten(call.excinfo.value) or "NotImplementedError: lab" in text:
         return "unwritten", "not written yet"
-    return "failed", text.splitlines()[0]
+    return "failed", plain(text.splitlines()[0])
+
+
+def plain(text: str) -> str:
+    """For a cell of a table, and for JSON, whatever a test prints: not too long, and no halves of characters."""
+    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return cut.encode(errors="backslashreplace").decode()
 
 
 def _is_unwritten(error: BaseException | None) -> bool:

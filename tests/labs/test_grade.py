@@ -14,7 +14,7 @@ from evolution.cli import main
 from evolution.labs import catalog
 from evolution.labs.catalog import Lab, read_lab
 from evolution.labs.grade import RUN_VARIABLE, Grade, grade
-from evolution.labs.results import as_json, as_junit, remark
+from evolution.labs.results import as_json, as_junit, remark, write
 
 TASKS = """
 title = "A lab"
@@ -141,6 +141,16 @@ def test_a_solution_that_ends_the_process(lab: Lab) -> None:
     assert points(result) == [0, 0]
     assert remark(result.tasks[0]) == "test_first: ended pytest's process"
     assert remark(result.tasks[1]) == "test_second: did not run"
+
+
+def test_a_message_that_no_file_can_hold(lab: Lab, tmp_path: Path) -> None:
+    """Halves of characters, and far too many of them."""
+    result = with_solution(lab, GOOD.replace("return 1", r"raise ValueError('\udc80' * 10_000)"))
+    assert points(result) == [0, 40]
+    assert remark(result.tasks[0]).startswith(r"test_first: ValueError: \udc80")
+    assert len(remark(result.tasks[0])) < 2000
+    write(result, str(tmp_path / "x.json"), str(tmp_path / "x.xml"))
+    assert "udc80" in (tmp_path / "x.json").read_text()
 
 
 def test_a_solution_that_cannot_be_imported(lab: Lab) -> None:
