@@ -39,30 +39,40 @@ def test_there_is_something_to_find(lab: Lab) -> None:
     assert len(code_lines(instructor(lab) / "test_hidden.py")) >= 10
 
 
-def plant(place: Path, text: str, tree: Path) -> list[str]:
-    before = place.read_text() if place.exists() else None
-    place.write_text((before or "") + text)
+def with_planted(tree: Path, texts: dict[Path, str]) -> list[str]:
+    """What is found when each text has been put at the end of its file, which is taken back afterwards."""
+    before = {place: place.read_text() if place.exists() else None for place in texts}
+    for place, text in texts.items():
+        place.write_text((before[place] or "") + text)
     found = look_through(tree)
-    if before is None:
-        place.unlink()
-    else:
-        place.write_text(before)
+    for place, text in before.items():
+        if text is None:
+            place.unlink()
+        else:
+            place.write_text(text)
     return found
 
 
 @pytest.mark.parametrize("lab", ALL, ids=lambda lab: lab.name)
 def test_what_is_planted_is_found(tree: Path, lab: Lab) -> None:
-    """A line of a reference in a handout, a hidden test among the public ones, a whole file under another name."""
-    skeleton = lab.folder / lab.files[0]
-    line = sorted(reference_lines(instructor(lab) / "reference" / lab.files[0], skeleton) - known_to_all(tree))[0]
-    labs = tree / "experiments/labs"
-    handout = labs / lab.name / "README.md"
-    assert any(line in said for said in plant(handout, f"\nFor example `{line}`.\n", tree))
-    hidden = (instructor(lab) / "test_hidden.py").read_text()
-    assert any("def test_" in said for said in plant(labs / lab.name / "test_lab.py", hidden, tree))
-    assert any("is " in said for said in plant(tree / "common/more.py", hidden, tree))
-    reference = (instructor(lab) / "reference" / lab.files[0]).read_text()
-    assert plant(tree / "experiments/bench/answer.txt", reference, tree)
+    """A line of a reference in a handout, a hidden test among the public ones, whole files under other names."""
+    reference = instructor(lab) / "reference" / lab.files[0]
+    line = sorted(reference_lines(reference, lab.folder / lab.files[0]) - known_to_all(tree))[0]
+    labs = tree / "experiments/labs" / lab.name
+    texts = {
+        labs / "README.md": f"\nFor example `{line}`.\n",
+        labs / "test_lab.py": (instructor(lab) / "test_hidden.py").read_text(),
+        tree / "common/more.py": (instructor(lab) / "test_hidden.py").read_text(),
+        tree / "experiments/bench/answer.txt": reference.read_text(),
+    }
+    found = with_planted(tree, texts)
+    for name, what in (
+        (f"{lab.name}/README.md", line),
+        (f"{lab.name}/test_lab.py", "def test_"),
+        ("common/more.py", "is "),
+        ("bench/answer.txt", "is "),
+    ):
+        assert any(name in said and what in said for said in found), f"not found in {name}"
 
 
 def known_to_all(tree: Path) -> set[str]:
