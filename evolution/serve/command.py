@@ -30,6 +30,9 @@ LOOK = 0.05  # seconds between two looks at the engine and at the signals
 LAST_WORDS = 0.5
 # A first signal lets what runs end within this; a second does not.
 GRACE = 5.0
+# Seconds that an idle connection is kept: longer than clients keep theirs (httpx 5, aiohttp 15), so that none sends a
+# request on one that is being closed at that moment.
+KEEP_ALIVE = 75
 KEY_VARIABLE = "EVOLUTION_API_KEY"
 
 
@@ -77,6 +80,7 @@ def _serve(
             log_config=None,
             access_log=args.log_level.lower() in ("info", "debug"),
             timeout_graceful_shutdown=int(GRACE),
+            timeout_keep_alive=KEEP_ALIVE,
         )
         server = Server(config)
         watch = asyncio.create_task(_watch(server, engine))

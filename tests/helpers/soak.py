@@ -1,14 +1,14 @@
-"""Many mixed requests to a server, all from one seed: what each must come to, and what it came to.
+"""Sends a server what soak_plan.py has planned, and sees what each call came to.
 
 Whoever reads an answer to its end must find each of its results ended exactly once, whoever is wrong must be refused,
-and who leaves is heard of no more; anything else is an AssertionError with the request in it.
+and who leaves is heard of no more; anything else is an AssertionError with the call in it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -17,52 +17,10 @@ from typing import Any
 import httpx
 
 from tests.helpers.serving import ServerProcess
+from tests.helpers.soak_plan import GENERATE, WEIGHTS, Planned
 
 CALLERS = 24
 PATIENCE = 60.0  # s without a byte, which is a hang
-LONG = 600  # tokens of what somebody leaves, aborts or names twice
-GENERATE, COMPLETIONS, CHAT = "/generate", "/v1/completions", "/v1/chat/completions"
-WEIGHTS = {"whole": 30, "stream": 30, "bad": 14, "abort": 8, "twice": 4, "leave": 8, "leave unread": 4, "half": 2}
-BAD: list[tuple[str, Any, int]] = [  # path, fields or bytes, status
-    (GENERATE, {}, 400),
-    (GENERATE, {"text": ""}, 400),
-    (GENERATE, {"text": "x" * 5000}, 400),
-    (GENERATE, {"text": "a", "input_ids": [1]}, 400),
-    (GENERATE, {"input_ids": [-1]}, 400),
-    (GENERATE, {"input_ids": [10**6]}, 400),
-    (GENERATE, {"text": "a", "sampling_params": {"temperature": -1}}, 400),
-    (GENERATE, {"text": ["a", "b"], "sampling_params": [{}, {"n": 0}], "stream": True}, 400),
-    (GENERATE, {"text": "a", "sampling_params": {"n": 129}}, 400),
-    (GENERATE, {"text": "a", "sampling_params": {"max_tokens": 5}}, 400),
-    (GENERATE, {"text": "a", "image_data": "not base64!"}, 400),
-    (GENERATE, {"text": ["a", "b"], "rid": ["same", "same"]}, 400),
-    (GENERATE, b"{", 400),
-    (GENERATE, b'{"text": "\xff"}', 400),
-    (GENERATE, b'{"text": "\\ud83d"}', 400),
-    (COMPLETIONS, {"prompt": []}, 400),
-    (COMPLETIONS, {"prompt": [1, "a"], "stream": True}, 400),
-    (COMPLETIONS, {"prompt": "a", "max_tokens": -1}, 400),
-    (CHAT, {"messages": []}, 400),
-    (CHAT, {"messages": [{"role": "bot", "content": "a"}], "stream": True}, 400),
-    (CHAT, {"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}]}, 400),
-    ("/abort_request", {}, 400),
-    ("/v1/embeddings", {"input": "a"}, 404),
-    ("/health", {}, 405),
-]
-
-
-@dataclass(frozen=True)
-class Planned:
-    """results: that a right answer holds. tokens: that each must have, where nothing can end it sooner."""
-
-    kind: str
-    path: str
-    body: Any  # fields, or bytes
-    results: int = 1
-    tokens: int | None = None
-    status: int = 200
-    events: int = 0  # that are read before it leaves
-    after: float = 0.0  # s before it leaves
 
 
 @dataclass
@@ -83,92 +41,24 @@ class Tally:
         self.aborts += other.aborts
 
 
-# ---------------------------------------------------------------------------- what is planned
-
-
-def plan(count: int, seed: int) -> list[Planned]:
-    rng = random.Random(seed)
-    kinds = rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count)
-    return [_draw(rng, kind, index) for index, kind in enumerate(kinds)]
-
-
-def _draw(rng: random.Random, kind: str, index: int) -> Planned:
-    if kind == "bad":
-        path, body, status = rng.choice(BAD)
-        return Planned(kind, path, body, status=status)
-    if kind in ("whole", "stream"):
-        draw = rng.choice((_native, _native, _completion, _chat))
-        return draw(rng, kind)
-    params = {"max_new_tokens": LONG, "temperature": rng.choice((0, 1)), "ignore_eos": True}
-    fields = {"text": _text(rng), "sampling_params": params, "stream": True}
-    if kind in ("abort", "twice"):
-        return Planned(kind, GENERATE, {**fields, "rid": f"{kind}-{index}"}, tokens=LONG)
-    if kind == "leave":
-        path = rng.choice((GENERATE, COMPLETIONS))
-        if path == COMPLETIONS:
-            fields = {"prompt": _text(rng), "max_tokens": LONG, "ignore_eos": True, "stream": True}
-        return Planned(kind, path, fields, events=rng.randint(1, 12))
-    return Planned(kind, GENERATE, {**fields, "stream": rng.random() < 0.5}, after=rng.choice((0.0, 0.005, 0.05)))
-
-
-def _text(rng: random.Random) -> str:
-    shared = "You are asked one question, and answer it in one sentence. " * rng.choice((0, 1, 1, 4))
-    return shared + "".join(rng.choices("abcdefgh é漢", k=rng.choice((1, 8, 40, 150))))
-
-
-def _native(rng: random.Random, kind: str) -> Planned:
-    prompts, n, tokens = rng.choice((0, 0, 0, 1, 2, 4)), rng.choice((1, 1, 1, 2, 3)), rng.choice((0, 1, 5, 20, 60))
-    params: dict[str, Any] = {"max_new_tokens": tokens, "temperature": rng.choice((0, 1)), "ignore_eos": True, "n": n}
-    may_stop = rng.random() < 0.3
-    if may_stop:
-        params |= {"stop": ["e", "zz"], "frequency_penalty": 0.5, "top_p": 0.9}
-    texts = [_text(rng) for _ in range(prompts or 1)]
-    body: dict[str, Any] = {"text": texts if prompts else texts[0], "sampling_params": params}
-    if rng.random() < 0.2:
-        body = {"input_ids": [list(text.encode()) for text in texts], "sampling_params": params}
-        prompts = prompts or 1
-    if rng.random() < 0.2:
-        body |= {"return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": 2}
-    body["stream"] = kind == "stream"
-    return Planned(kind, GENERATE, body, max(1, prompts) * n, None if may_stop else tokens)
-
-
-def _completion(rng: random.Random, kind: str) -> Planned:
-    prompts, n = rng.choice((1, 1, 3)), rng.choice((1, 1, 2))
-    texts = [_text(rng) for _ in range(prompts)]
-    fields = {"prompt": texts[0] if prompts == 1 else texts, "n": n, "max_tokens": rng.choice((0, 1, 16, 40))}
-    if rng.random() < 0.3:
-        fields |= {"logprobs": 2, "echo": True}
-    return Planned(kind, COMPLETIONS, fields | _streamed(rng, kind), prompts * n)
-
-
-def _chat(rng: random.Random, kind: str) -> Planned:
-    n = rng.choice((1, 1, 2))
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": _text(rng)}]
-    fields = {"messages": messages, "n": n, "max_completion_tokens": rng.choice((1, 16, 40))}
-    return Planned(kind, CHAT, fields | _streamed(rng, kind), n)
-
-
-def _streamed(rng: random.Random, kind: str) -> dict[str, Any]:
-    if kind == "whole":
-        return {}
-    return {"stream": True, "stream_options": {"include_usage": rng.random() < 0.5}}
-
-
-# ---------------------------------------------------------------------------- what comes of it
-
-
 def send_all(server: ServerProcess, planned: list[Planned]) -> Tally:
     return asyncio.run(_send_all(server, planned))
 
 
 def check_outcomes(outcomes: Counter[tuple[str, str]], planned: list[Planned]) -> None:
-    """One for each, of the kind that was meant: nearly all that were to leave or to be aborted came to it in time."""
+    """One for each, of the kind that was meant; a client on a busy machine may come too late to leave or to abort."""
     assert outcomes.total() == len(planned)
     sent = Counter(each.kind for each in planned)
-    meant = {"bad": "refused", "abort": "aborted", "leave": "left", "leave unread": "left", "half": "left"}
+    meant = {
+        "bad": "refused",
+        "abort": "aborted",
+        "twice": "aborted",
+        "leave": "left",
+        "leave unread": "left",
+        "half": "left",
+    }
     for kind in WEIGHTS:
-        assert outcomes[kind, meant.get(kind, "finished")] >= sent[kind] * 0.9 > 0, outcomes
+        assert outcomes[kind, meant.get(kind, "finished")] >= sent[kind] * 0.5 > 0, outcomes
 
 
 async def _send_all(server: ServerProcess, planned: list[Planned]) -> Tally:
@@ -210,7 +100,8 @@ async def _send(client: httpx.AsyncClient, port: int, each: Planned, tally: Tall
 
 async def _stream(client: httpx.AsyncClient, each: Planned, tally: Tally) -> str:
     ends: dict[int, str] = {}
-    seen = 0
+    seen, last = 0, {}
+    began, again_at = time.monotonic(), None
     async with client.stream("POST", each.path, json=each.body) as response:
         assert response.status_code == 200, (await response.aread())[:500]
         tally.accepted += each.results
@@ -223,16 +114,29 @@ async def _stream(client: httpx.AsyncClient, each: Planned, tally: Tally) -> str
                 if end:
                     ends[index] = end
                     assert end == "abort" or each.tokens in (None, tokens), f"{tokens} tokens"
-            if seen == 1 and each.kind == "abort":
-                await client.post("/abort_request", json={"rid": each.body["rid"]})
+            last = event
             if seen == 1 and each.kind == "twice":
-                again = await client.post(each.path, json=each.body)
-                assert again.status_code == 400 and "pending" in again.json()["message"], again.text[:500]
+                again_at = await _name_again(client, each, tally)
+            if seen == 1 and each.kind in ("abort", "twice"):
+                await client.post("/abort_request", json={"rid": each.body["rid"]})
     assert sorted(ends) == list(range(each.results)), f"results that have ended: {ends}"
     aborts = sum(end == "abort" for end in ends.values())
-    assert not aborts or each.kind == "abort", f"aborted unasked: {ends}"
+    assert not aborts or each.kind in ("abort", "twice"), f"aborted unasked: {ends}"
     tally.aborts += aborts
+    if again_at:
+        assert began + last["meta_info"]["e2e_latency"] <= again_at, "two of a name were out at once"
     return "aborted" if aborts else "finished"
+
+
+async def _name_again(client: httpx.AsyncClient, each: Planned, tally: Tally) -> float | None:
+    """Refused, or taken because the first has ended while we were slow to read: then when it was taken."""
+    async with client.stream("POST", each.path, json=each.body) as response:
+        if response.status_code == 200:
+            tally.accepted += 1
+            return time.monotonic()
+        message = json.loads(await response.aread())["message"]
+    assert response.status_code == 400 and "pending" in message, f"{response.status_code}: {message}"
+    return None
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:

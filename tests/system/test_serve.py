@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import http.client
 import json
 import random
 import signal
@@ -18,7 +19,8 @@ from evolution.cli import main
 from tests.conftest import descendants, names_left_on_disk
 from tests.helpers.server_state import Counts, check_counts, check_pool
 from tests.helpers.serving import CHAT_TEMPLATE, ServerProcess, events, serving
-from tests.helpers.soak import check_outcomes, plan, send_all
+from tests.helpers.soak import check_outcomes, send_all
+from tests.helpers.soak_plan import plan
 
 SETTINGS = {"model_path": "tiny", "tp_size": 2, "max_total_tokens": 8192}
 OPTIONS = ["--tp-size", "2", "--max-total-tokens", "8192", "--chat-template", str(CHAT_TEMPLATE)]
@@ -214,6 +216,19 @@ def test_what_it_says_of_itself(server, stage):
     assert len(info["internal_states"]) == 2
     metrics = server.client.get("/metrics").text
     assert "sglang:num_running_reqs" in metrics and "sglang:time_to_first_token_seconds_bucket" in metrics
+
+
+@pytest.mark.slow
+def test_a_connection_stays_open_longer_than_clients_keep_theirs(narrow):
+    """httpx for 5 s: where both close at the same time, the next request may be lost."""
+    connection = http.client.HTTPConnection("127.0.0.1", narrow.port, timeout=10)
+    for _ in range(2):
+        connection.request("GET", "/health")
+        assert connection.getresponse().read()
+        sock = connection.sock
+        time.sleep(7)
+    assert connection.sock is sock, "it was closed, and another one made"
+    connection.close()
 
 
 def test_an_image_travels_along(server, offline):
