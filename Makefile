@@ -56,6 +56,7 @@ figures: $(READY)
 	for bench in $(BENCHES); do \
 	    $(BIN)/python -m evolution bench $$bench --json results/$$bench.json || [ $$? = 1 ] || exit 2; \
 	done
+	$(BIN)/python -m evolution claims --run --json results/claims.json || [ $$? = 1 ]
 	$(BIN)/python -m evolution report $(SIM) --also results/*.json
 	$(BIN)/python -m evolution report $(CPU)
 
