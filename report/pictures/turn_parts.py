@@ -81,7 +81,8 @@ def parts_of(threads: list[Turns]) -> dict[str, float]:
 
 
 def _means(runs: list[tuple[Run, dict[str, float]]]) -> tuple[dict, dict]:
-    names = {name for _, parts in runs for name in parts}
+    """In the order of PARTS, so that a page of the same runs is the same page."""
+    names = sorted({name for _, parts in runs for name in parts}, key=list(PARTS).index)
     per_turn = {n: float(np.mean([parts.get(n, 0) / turn_count(run) for run, parts in runs])) for n in names}
     per_token = {n: float(np.mean([parts.get(n, 0) / run.output_tokens for run, parts in runs])) for n in names}
     return per_turn, per_token

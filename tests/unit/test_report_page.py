@@ -20,6 +20,7 @@ from experiments.intervals import pairwise_ratio
 from report.bench_files import read_bench
 from report.page import write_report
 from report.pictures import style
+from report.pictures.turn_parts import bars_of
 from report.table_files import simple_table
 from report.words import coverage_words, interval_words
 from tests.helpers import comparison
@@ -235,6 +236,15 @@ def test_what_markdown_would_take_for_its_own_is_text_in_a_table():
 
 def test_every_part_of_a_turn_has_a_look():
     assert set(style.PARTS) == {style.group_of(part) for part in tracing.PARTS} - {"idle"}
+
+
+def test_parts_are_in_one_order_whatever_the_hash_seed():
+    one = arm("peer")
+    bars = bars_of([comparison.run(one, repeat) for repeat in range(2)], [one], {one: "peer"})
+    for of_bar in bars.values():
+        for parts in of_bar:
+            assert list(parts) == [part for part in style.PARTS if part in parts]
+            assert len(parts) > 2
 
 
 def test_two_parts_differ_in_grey_too():
