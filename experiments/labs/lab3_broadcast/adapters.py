@@ -9,7 +9,7 @@ import torch
 
 from common.channels import Receiver
 from common.messages import Request, TurnOutput
-from common.parallel.broadcast import Encoding, Msgpack
+from common.parallel.broadcast import Msgpack
 
 from . import image, loop, packed, solution
 from .wire import Wire
@@ -44,7 +44,7 @@ def follow(broadcast: Any, worker: Any) -> None:
     loop.follow(broadcast, worker)
 
 
-def encoding() -> Encoding:
+def encoding() -> Any:
     return image.BytesEncoding()
 
 

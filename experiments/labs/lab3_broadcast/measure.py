@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from typing import Any
 
 import torch
 
 from common.messages import Request
-from common.parallel.broadcast import MessageBroadcast, make_encoding
+from common.parallel.broadcast import Encoding, MessageBroadcast, make_encoding
 
 from . import adapters
 from .ranks import run_ranks
@@ -66,5 +65,15 @@ def timed(wire: Wire, order: list[tuple[str, int]]) -> list[int]:
     return stamps
 
 
-def _encoding(name: str) -> Any:
-    return adapters.encoding() if name == YOURS else make_encoding(name, list[Request])
+def _encoding(name: str) -> Encoding:
+    return Yours() if name == YOURS else make_encoding(name, list[Request])
+
+
+class Yours:
+    """Your encoding, with what the engine's broadcast counts when it is traced, which here it is not."""
+
+    pickles = copies = 0
+
+    def __init__(self) -> None:
+        yours = adapters.encoding()
+        self.encode, self.decode = yours.encode, yours.decode
