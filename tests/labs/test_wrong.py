@@ -45,7 +45,6 @@ def test_it_loses_its_first_task(wrong: Wrong, tmp_path: Path) -> None:
     assert lost.tests and lost.points == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lab", ALL, ids=lambda lab: lab.name)
 def test_there_are_enough(lab: Lab) -> None:
     mine = wrong_solutions(lab)
