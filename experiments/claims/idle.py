@@ -72,8 +72,8 @@ TRIALS = [
         f"{BURST} requests that come within a turn, {BURSTS} times, traced; cores burned by an idle engine at TP 2",
         (
             exactly(f"turns in which the {BURST} are taken in", 1),
-            at_least("cores burned, 0.2.0 and 0.4.0, where nothing sleeps", 0.8),
-            at_most("cores burned, the same stages where the loop blocks", 0.05),
+            at_least("cores that an idle engine runs on or waits for, 0.2.0 and 0.4.0, where nothing sleeps", 0.8),
+            at_most("cores that it runs on, the same stages where the loop blocks", 0.05),
         ),
         15.0,
         _takes_all_that_waits,
