@@ -309,9 +309,10 @@ def test_kills_one_after_another_on_the_same_port(stage, nothing_left_behind):
         waiting = [raw_request(server.port, request_of(LONG)) for _ in range(4)]
         main = psutil.Process(server.process.pid)
         below = main.children(recursive=True)
-        rng.choice([main, *below]).send_signal(signal.SIGKILL)
+        ours = [process for process in below if process.cmdline()[0].startswith("evo-")]  # multiprocessing has one too
+        rng.choice([main, *ours]).send_signal(signal.SIGKILL)
         server.client.close()
-        assert server.wait(5)[0] in (1, -signal.SIGKILL)
+        assert server.wait()[0] in (1, -signal.SIGKILL)
         for each in waiting:
             each.close()
     with serving(*options, "--port", port) as server:
