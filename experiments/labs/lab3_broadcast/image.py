@@ -8,7 +8,7 @@ from common.messages import Request
 
 
 class BytesEncoding:
-    """In the place of `ListOfInts` (SGLang 0.2.0 to 0.3.2; see `common/parallel/broadcast.py`).
+    """In the place of the list of ints of SGLang 0.2.0 to 0.3.2, see the handout.
 
     1. Typed: what is not an encoded list of Requests is refused with an exception. A pickle is never loaded, as loading
        one runs whatever code it holds.

@@ -99,7 +99,7 @@ class _Rank:
         begun, finished = memoryview(self.counts.memory).cast("q")
         if begun > finished:
             return f"rank {self.rank} waits in its broadcast number {begun}"
-        return f"rank {self.rank} has made {begun} broadcasts and is not in one"
+        return f"rank {self.rank} has made {begun} broadcast{'s' * (begun != 1)} and is not in one"
 
     def end(self) -> None:
         self.process.kill()

@@ -15,7 +15,7 @@ from .wire import Wire
 
 
 def cost(lengths: list[int], ranks: int) -> tuple[int, int]:
-    """What `MessageBroadcast` of `common/parallel/broadcast.py` costs in a replica of so many ranks.
+    """What the engine's broadcast costs, as the handout describes it, in a replica of so many ranks.
 
     lengths: for each turn, how many bytes its list of messages has when it is encoded; 0 where nothing arrived.
     Returns (broadcasts, bytes). A broadcast is counted once, however many ranks receive it; bytes are counted once for
@@ -45,8 +45,8 @@ def fresh_room(length: int) -> torch.Tensor:
 class Broadcast:
     """Rank 0 sends lists of messages, the others receive them. Every rank calls it once a turn.
 
-    encoding: `encode(messages)` gives a uint8 tensor, `decode(tensor)` the messages (an `Encoding` of
-    `common/parallel/broadcast.py`). room: gives a uint8 tensor of a length, to receive into.
+    encoding: `encode(messages)` gives a uint8 tensor, `decode(tensor)` the messages. room: gives a uint8
+    tensor of a length, to receive into.
     """
 
     def __init__(self, wire: Wire, encoding: Encoding, room: Callable[[int], torch.Tensor] = fresh_room) -> None:

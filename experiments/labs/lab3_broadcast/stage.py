@@ -46,18 +46,29 @@ def run_rank(context: ChildContext, args: EngineArgs, endpoints: Endpoints, rank
     from . import adapters
     from .wire import Wire
 
+    class CountingWorker(Worker):
+        def step(self, messages: list[Request]) -> TurnOutput:
+            self.loop_counts["turns_with_messages"] += bool(messages)
+            return super().step(messages)
+
     configure_logging(args.log_level, rank_label(args, 0, rank))
     if rank == 0:
         requests = Receiver(context.zmq, endpoints.requests, Request)
         tokens = Sender(context.zmq, endpoints.token_batches)
         control = Sender(context.zmq, endpoints.control)
-    worker = Worker(args, 0, rank, group, slot=context.slot)
-    wire = Wire(control_group(group, rank))
+    worker = CountingWorker(args, 0, rank, group, slot=context.slot)
+    counts = worker.loop_counts  # what StatsRequest tells of them is up to date within the turn, too
+    counts |= {"turns_with_messages": 0, "broadcasts": 0, "broadcast_bytes": 0}
+
+    def count_broadcast() -> None:
+        counts["broadcasts"] += 1
+        counts["broadcast_bytes"] += wire.sizes[-1]
+
+    wire = Wire(control_group(group, rank), after=count_broadcast)
     broadcast = adapters.broadcast(wire)
     context.ready(worker.info)
 
     def send(output: TurnOutput) -> None:
-        worker.loop_counts |= {"broadcasts": len(wire.sizes), "broadcast_bytes": sum(wire.sizes)}
         if output.tokens:
             tokens.send(output.tokens)
         for message in output.control:
