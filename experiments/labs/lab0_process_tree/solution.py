@@ -40,7 +40,7 @@ def processes_below(pid: int) -> dict[int, Seen]:
 
 def messages_of_a_turn(stage: str, tp_size: int, scheduling: str) -> int:
     """Task 0d. How many messages the whole engine sends in one decode turn of one request: one replica, no news from
-    main, constants `level`.
+    main, `--constants level` (the default).
 
     scheduling: replicated or rank0. What a message is, and how a broadcast is counted: `common/tracing.py`, top.
     """

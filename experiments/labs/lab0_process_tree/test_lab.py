@@ -55,6 +55,8 @@ def test_tree(stage: str) -> None:
 def test_look(stage: str, scheduling: str) -> None:
     assert adapters.processes_below(os.getpid()) == {}
     found = truth.observe(stage, scheduling, adapters.processes_below)
+    if isinstance(found.seen, Exception):
+        raise found.seen  # with the solution's own traceback
     assert found.seen == found.started
     deep = sum(parent != os.getpid() for _, parent in found.started.values())
     cost(f"{stage}: {len(found.started)} processes below main, {deep} of them started by another one")
