@@ -6,7 +6,7 @@ import argparse
 
 
 def add_labs_args(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", help="without one: list")
 
     actions.add_parser("list", help="the labs, their hours, tasks and points")
 

@@ -16,7 +16,7 @@ WIDTH = 120  # of a table that goes into a file or a pipe
 
 
 def labs_command(options: argparse.Namespace) -> int:
-    if options.action == "list":
+    if options.action in ("list", None):
         return list_labs()
     if options.action == "grade":
         return grade_lab(options)

@@ -260,7 +260,7 @@ BAD = {
     "no hidden tests": (["grade", "9", "--hidden", "/usr"], "--hidden /usr: no test_*.py is there"),
     "json into nowhere": (["grade", "9", "--json", "/no/such/x.json"], "--json /no/such/x.json: No such file"),
     "junit is a folder": (["grade", "9", "--junit", "/tmp"], "--junit /tmp: Is a directory"),
-    "no action": ([], "ACTION"),
+    "no such action": (["mark", "9"], "ACTION"),
 }
 
 
@@ -274,6 +274,16 @@ def test_bad_input_is_one_line(
     assert left.value.code == 2
     assert said.out == ""
     assert message in said.err and said.err.count("\n") == 1
+
+
+def test_without_an_action_the_labs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = []
+    for command in ([], ["list"]):
+        with pytest.raises(SystemExit) as left:
+            main(["labs", *command])
+        assert left.value.code == 0
+        listed.append(capsys.readouterr().out)
+    assert listed[0] == listed[1] and "The process tree" in listed[0]
 
 
 def test_the_command(as_lab_9: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
