@@ -99,7 +99,8 @@ def blame(part: Part, lines: list[Line], seconds: float, state_of: Callable[[int
     least = min(line.steps for line in part.lines)
     behind = [line for line in part.lines if line.steps == least]
     if len(behind) == len(part.lines):
-        together = f", as do {', '.join(line.name for line in behind[1:])}" if behind[1:] else ""
+        others = ", ".join(line.name for line in behind[1:])
+        together = f", as {'does' if len(behind) == 2 else 'do'} {others}" if others else ""
         return _hang(behind[0], f"hangs{together}: {idle}")
     return _hang(behind[0], f"hangs: the other ranks of {part.name} are ahead and wait for it, and {idle}")
 

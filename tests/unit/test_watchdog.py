@@ -110,7 +110,9 @@ def test_the_rank_that_is_behind_is_named(engine: Engine) -> None:
 
 
 def test_ranks_that_stand_at_the_same_place_are_named_together(engine: Engine) -> None:
-    assert "hangs, as do evo-peer DP0 TP1: no turn" in str(engine.blamed("replica 0"))
+    assert "hangs, as does evo-peer DP0 TP1: no turn" in str(engine.blamed("replica 0"))
+    engine.started("evo-peer DP0 TP2", 13).is_rank(0, 2)
+    assert "hangs, as do evo-peer DP0 TP1, evo-peer DP0 TP2: no turn" in str(engine.blamed("replica 0"))
 
 
 def test_another_replica_is_not_blamed(engine: Engine) -> None:
