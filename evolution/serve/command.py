@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import os
+import signal
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from evolution.serve.calls import Service
 from evolution.serve.listen import is_loopback, listen, url
 from evolution.serve.mailroom import Mailroom
 from evolution.serve.metrics import Metrics
+from evolution.serve.protocol import Protocol
 
 LOOK = 0.05  # seconds between two looks at the engine and at the signals
 # After the engine's end: callers are told, and a probe may see a 503. Then the port is closed.
@@ -73,7 +75,7 @@ def _serve(
         service = Service(engine, Mailroom(asyncio.get_running_loop()), metrics, most, template)
         config = uvicorn.Config(
             make_app(service, key),
-            http="httptools",
+            http=Protocol,
             ws="none",
             lifespan="off",
             server_header=False,
@@ -84,8 +86,10 @@ def _serve(
         )
         server = Server(config)
         watch = asyncio.create_task(_watch(server, engine))
-        print(f"serving on {address}: stage {args.stage}, TP {args.tp_size}, DP {args.dp_size}", flush=True)
+        print(f"serving on {address} (stage {args.stage}, TP {args.tp_size}, DP {args.dp_size})", flush=True)
         await server.serve(sockets=[listener])
+        for sig in (signal.SIGINT, signal.SIGTERM):  # it ends already
+            signal.signal(sig, signal.SIG_IGN)
         return await watch
 
     gc.freeze()  # what the start has made stays

@@ -19,6 +19,7 @@ TYPES = {
     405: "MethodNotAllowedError",
     413: "RequestTooLargeError",
     429: "RateLimitError",
+    431: "RequestTooLargeError",
     500: "InternalServerError",
     503: "ServiceUnavailableError",
 }

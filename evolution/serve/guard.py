@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import logging
 import traceback
@@ -40,6 +42,10 @@ class Guard:
             await self.app(scope, receive, send)
         except ClientDisconnect:
             return
+        except asyncio.CancelledError:  # the server ends, and this client has not sent all of its body
+            ends = error_response(503, "the server ends", headers={"Connection": "close"})
+            with contextlib.suppress(RuntimeError):  # an answer has begun
+                await ends(scope, receive, send)
         except Exception as error:  # the app has answered 500, or the answer breaks off
             # The message may hold a prompt; where it happened does not.
             frames = "".join(traceback.format_tb(error.__traceback__))

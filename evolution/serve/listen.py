@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 BACKLOG = 2048
@@ -29,7 +30,8 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ValueError(f"--host {host} --port {port}: {error.strerror}; choose another, or --port 0") from None
+        way_out = "choose another port, or --port 0" if error.errno != errno.EADDRNOTAVAIL else "no such address here"
+        raise ValueError(f"--host {host} --port {port}: {error.strerror}; {way_out}") from None
     return listener
 
 

@@ -104,7 +104,9 @@ def _requests(service: Service, body: GenerateBody) -> tuple[bool, list]:
             body.rid,
         )
     except ValueError as error:
-        raise refusal(str(error), {}, "text" if body.text is not None else "input_ids") from None
+        prompt = "text" if body.text is not None else "input_ids"
+        of_params = str(error).startswith("unknown sampling parameter")
+        raise refusal(str(error), {}, "sampling_params" if of_params else prompt) from None
 
 
 def _logprob_start(body: GenerateBody) -> int | list[int] | None:

@@ -121,7 +121,7 @@ def serving(settings: dict[str, Any]) -> Iterator[int]:
         line = server.stdout.readline()
         if not line.startswith("serving on "):
             raise EngineError("the server did not start; it says why above")
-        yield int(line.split()[2].rstrip(":").rpartition(":")[2])
+        yield int(line.split()[2].rpartition(":")[2])
     finally:
         server.terminate()
         server.wait()

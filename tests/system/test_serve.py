@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import random
@@ -413,6 +414,32 @@ def test_a_signal_ends_it_well_with_a_stream_open(how, nothing_left_behind):
         again.bind(("127.0.0.1", server.port))
 
 
+def test_what_cannot_be_read_is_refused_and_what_does_not_end_ends_with_the_server(nothing_left_behind):
+    server = ServerProcess("--max-total-tokens", "2048")
+    assert refusal(server.port, b"\x00\x01 nonsense\r\n\r\n")["code"] == 400
+    head = b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"x" * (4 << 20)
+    assert refusal(server.port, head)["code"] == 431
+    unfinished = [raw_request(server.port, request_of(LONG), cut=5) for _ in range(3)]
+    assert server.client.get("/health").status_code == 200
+    status, error = server.stop(signal.SIGINT)
+    assert status == 0 and "Traceback" not in error
+    for connection in unfinished:
+        with connection:
+            assert connection.recv(65536).startswith(b"HTTP/1.1 503 ")
+
+
+def refusal(port: int, sent: bytes) -> dict:
+    """The error that is answered to bytes that are sent for as long as they are taken."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(sent)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):  # it had not read all of it
+            while more := connection.recv(65536):
+                received += more
+    return json.loads(received.partition(b"\r\n\r\n")[2])
+
+
 @pytest.fixture
 def keep_signals():
     """`main` installs handlers, in this process."""
@@ -435,14 +462,14 @@ def request_of(params: dict) -> dict:
     return {"text": "Hello", "sampling_params": params, "stream": True}
 
 
-def raw_request(port: int, fields: dict) -> socket.socket:
-    """Sent over a socket of our own, which can be closed or read as we like."""
+def raw_request(port: int, fields: dict, cut: int = 0) -> socket.socket:
+    """Over a socket of our own, which can be closed or read as we like. cut: bytes of the body that are kept back."""
     body = json.dumps(fields).encode()
     sock = socket.create_connection(("127.0.0.1", port), timeout=30)
     head = (
         f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    sock.sendall(head.encode() + body)
+    sock.sendall(head.encode() + body[: len(body) - cut])
     return sock
 
 
