@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -66,10 +67,21 @@ def bench_command(name: str, arguments: list[str], parser_class: type[argparse.A
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:
-    """What is there already is replaced in one step, once all of the new is on the disk."""
-    new = path.with_name(f"{path.name}.new")
-    new.write_bytes(msgspec.json.encode(result) + b"\n")
-    new.replace(path)
+    """What is there already is replaced in one step, once all of the new is on the disk. A link stays one; a pipe or a
+    device, and a file in a folder that takes no new one, are written to as they are."""
+    data = msgspec.json.encode(result) + b"\n"
+    path = path.resolve()
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    try:
+        new.write_bytes(data)
+        new.replace(path)
+    except PermissionError:
+        path.write_bytes(data)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def check_folder(folder: Path, option: str = "--out") -> None:

@@ -89,6 +89,8 @@ def find_benches(folder: Path, also: list[Path]) -> list[Bench]:
 
 def read_bench(path: Path) -> Bench:
     """ValueError of one line if it is not the result of a bench."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no file; expected what `bench NAME --json` writes")
     try:
         result = msgspec.json.decode(path.read_bytes())
     except OSError as error:
@@ -103,6 +105,8 @@ def read_bench(path: Path) -> Bench:
         raise ValueError(
             f"{path} lacks {', '.join(sorted(OF_NULL - result.keys()))}: measure it again with `bench null`"
         )
+    if result["bench"] == "claims" and (wrong := claims.what_is_wrong(result)):
+        raise ValueError(f"{path}: {wrong}: measure it again with `claims --run`")
     return Bench(result["bench"], path.name, result)
 
 

@@ -4,11 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from report.table_files import Cell, Group, TableFile
 from report.words import micro, of_many
 
 TITLE = "Predicted against measured"
 COLUMNS = ["number", "claim", "verdict", "what was run", "predicted", "measured", "came out"]
+
+
+class Bound(msgspec.Struct):
+    """A count or a ratio that was predicted, as a file holds it; without `measured` and `holds` where none came."""
+
+    what: str
+    allowed: str
+    measured: str = ""
+    holds: str = ""
+
+
+class Row(msgspec.Struct):
+    number: int
+    claim: str
+    judged: str
+    how: str
+    bounds: list[Bound]
+    error: str
+    came_out: str
+
+
+def what_is_wrong(result: dict[str, Any]) -> str:
+    """Of a file that should hold what this page shows; "" if nothing is."""
+    try:
+        msgspec.convert(result.get("claims"), list[Row])
+    except msgspec.ValidationError as error:
+        return f"claims: {error}"
+    return ""
 
 
 def table(result: dict[str, Any]) -> TableFile:

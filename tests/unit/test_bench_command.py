@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from evolution import cli
+from evolution.bench_command import write_result
 
 
 @pytest.fixture
@@ -71,3 +73,15 @@ def test_help_is_that_of_the_bench(bench, capsys):
     assert status("radix", "--help") == 0
     shown = capsys.readouterr().out
     assert "--size" in shown and "Measures nothing." in shown
+
+
+def test_a_result_goes_where_its_path_leads(tmp_path):
+    (tmp_path / "link.json").symlink_to("target.json")
+    write_result(tmp_path / "link.json", {"a": 1})
+    write_result(tmp_path / "link.json", {"a": 2})
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "target.json").read_text()) == {"a": 2}
+    assert len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(OSError, match="No space left on device"):
+        write_result(Path("/dev/full"), {"a": 1})
+    assert Path("/dev/full").is_char_device()

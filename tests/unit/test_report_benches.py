@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import types
+from pathlib import Path
 
 import pytest
 
 from evolution.cli import BENCHES
 from experiments.intervals import pairwise_ratio
-from report.bench_files import TITLES, caption_of, fill, read_bench, verdicts_in
+from report.bench_files import TITLES, caption_of, fill, find_benches, read_bench, verdicts_in
 
 
 def test_a_page_knows_every_bench():
@@ -49,3 +50,18 @@ def test_an_a_a_test_of_another_version_is_one_line(tmp_path):
     (tmp_path / "null.json").write_text('{"bench": "null", "intervals": []}')
     with pytest.raises(ValueError, match="null.json lacks median_half_width, most_half_width, repeats, "):
         read_bench(tmp_path / "null.json")
+
+
+@pytest.mark.parametrize("claims", [None, [{"number": 1}], "all"])
+def test_claims_of_another_version_are_one_line_and_nothing_is_copied(tmp_path, claims):
+    result = {"bench": "claims"} if claims is None else {"bench": "claims", "claims": claims}
+    (tmp_path / "other.json").write_text(json.dumps(result))
+    (tmp_path / "page").mkdir()
+    with pytest.raises(ValueError, match="other.json: claims: .*: measure it again with `claims --run`"):
+        find_benches(tmp_path / "page", [tmp_path / "other.json"])
+    assert not list((tmp_path / "page").iterdir())
+
+
+def test_what_is_no_file_is_not_read():
+    with pytest.raises(ValueError, match="/dev/zero is no file"):
+        read_bench(Path("/dev/zero"))
