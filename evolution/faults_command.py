@@ -20,6 +20,7 @@ from evolution.run import check_writable
 from experiments.faults.kills import Kill, run_kills
 from experiments.faults.table import Case, Row, all_cases, run_case
 from experiments.faults.watching import STARTUP, WATCHDOG
+from report.words import of_many
 
 RIGHT = "right"
 SECONDS_PER_PROCESS = 1.0  # of a start, on two cores
@@ -59,8 +60,12 @@ def faults_command(options: argparse.Namespace) -> int:
 def _table(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     cases = [case for case in all_cases(options.stage, options.tp_size, options.dp_size) if _chosen(case, options)]
     if not cases:
-        raise ValueError("no process, kind and phase fit what --process, --kind and --phase say")
-    console.print(f"{len(cases)} engines, about {_estimate(cases) / 60:.0f} minutes on two cores")
+        names = sorted({case.process for case in all_cases(options.stage, options.tp_size, options.dp_size)})
+        raise ValueError(
+            f"no process, kind and phase fit what --process, --kind and --phase say; processes: {', '.join(names)};"
+            " an idle process cannot raise"
+        )
+    console.print(f"{of_many(len(cases), 'engine')}, about {_minutes(_estimate(cases))} on two cores")
     rows = []
     for case in cases:
         row = run_case(case, options.device)
@@ -68,6 +73,10 @@ def _table(options: argparse.Namespace, console: Console) -> list[dict[str, Any]
         console.print(_line(row), soft_wrap=True, style=None if row.verdict == RIGHT else "red", highlight=False)
     console.print(_summary(rows))
     return [dataclasses.asdict(row) | {"limit": row.case.limit, "verdict": row.verdict} for row in rows]
+
+
+def _minutes(seconds: float) -> str:
+    return of_many(max(1, round(seconds / 60)), "minute")
 
 
 def _chosen(case: Case, options: argparse.Namespace) -> bool:
@@ -112,7 +121,7 @@ def _summary(rows: list[Row]) -> Table:
 def _kills(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     shape = (options.stage, options.tp_size, options.dp_size)
     seconds = options.kills * (SECONDS_PER_PROCESS * (options.tp_size * options.dp_size + 1) + SECONDS_A_CASE)
-    console.print(f"{options.kills} engines, about {seconds / 60:.0f} minutes on two cores")
+    console.print(f"{of_many(options.kills, 'engine')}, about {_minutes(seconds)} on two cores")
     kills = []
     for kill in run_kills(*shape, options.device, options.kills, options.seed):
         kills.append(kill)
