@@ -83,7 +83,7 @@ def cpu_table(results: list[RunResult]) -> Table:
             total -= simulating
             table.add_row(
                 result.args.stage,
-                "the simulation, in its ranks",
+                "taken off: the simulation",
                 f"{-simulating:z.3f}",
                 f"{-simulating / tokens * 1000:z.3f}",
             )
