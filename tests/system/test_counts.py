@@ -45,9 +45,7 @@ def usual_bytes(thread: ThreadTrace) -> int:
 
 
 CASES = [
-    pytest.param(
-        constants, scheduling, tp_size, marks=[pytest.mark.slow] if (scheduling, tp_size) == ("rank0", 4) else []
-    )
+    pytest.param(constants, scheduling, tp_size, marks=[pytest.mark.slow] if tp_size == 4 else [])
     for constants in ("level", "era")
     for scheduling in ("replicated", "rank0")
     for tp_size in (2, 4)

@@ -15,7 +15,7 @@ from evolution import Engine
 POOL = 512
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("overlap", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_600_mixed_requests(overlap):
     check("peer", 600, overlap=overlap)
 

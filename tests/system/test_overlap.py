@@ -30,7 +30,7 @@ def both(tp_size: int, calls: list[dict], **settings) -> tuple[list[list], list[
     return given, stats
 
 
-@pytest.mark.parametrize("tp_size", [1, 2])
+@pytest.mark.parametrize("tp_size", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_tokens_of_the_normal_loop_under_pressure(tp_size):
     """Retraction, chunks, ends by stop ids, stop strings, end of text and length, each in the middle of a batch."""
     prompts, params = mixed(60, seed=9)

@@ -29,7 +29,7 @@ OPTIONS = ["--tp-size", "2", "--context-length", "64", "--max-total-tokens", "51
 @pytest.mark.parametrize(
     ("served", "cases"),
     [
-        ("peer", 150),
+        ("peer", 60),
         *[
             pytest.param(stage, 2000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
             for stage in ("rpyc", "broadcast", "peer")
