@@ -88,7 +88,7 @@ TRIALS = [
             exactly("stages of 3 in which all are told within 1 s, with full supervision", 3),
             exactly("processes left after that", 0),
         ),
-        45.0,
+        34.0,
         _who_hears,
     ),
 ]

@@ -121,14 +121,14 @@ TRIALS = [
             exactly("processes between main and a replica's rank, 0.1.17", 1),
             exactly("processes that run a replica each, broadcast", 2),
         ),
-        6.0,
+        7.0,
         _threads_then_processes,
     ),
     Trial(
         10,
         f"broadcast with 2 replicas, {ALIKE} requests with one prompt, one after the other, under each policy",
         (exactly("requests that find nothing of it cached (1 if the dispatcher knew)", 2),),
-        6.0,
+        5.0,
         _knows_no_cache,
     ),
     Trial(
@@ -139,7 +139,7 @@ TRIALS = [
             at_least("replica 0's share of the stream, where the backlog is counted (0.2.0, 0.1.17)", 0.65),
             between("replica 0's share of the stream, where what is outstanding is counted", 0.35, 0.65),
         ),
-        26.0,
+        19.0,
         _only_the_backlog,
     ),
     Trial(
@@ -159,7 +159,7 @@ TRIALS = [
             exactly("messages that ControllerMulti puts into queues", REQUESTS + 2 * COMMANDS),
             exactly("pickles made of them, which only multiprocessing.Queue makes", REQUESTS + 2 * COMMANDS),
         ),
-        3.0,
+        1.0,
         _through_a_queue,
     ),
     Trial(
@@ -171,7 +171,7 @@ TRIALS = [
             exactly("processes more on its way with 2 replicas, peer", 1),
             ratio("time until the rank has it, 2 replicas over 1", 1.2, 6),
         ),
-        35.0,
+        27.0,
         _price_of_the_hop,
     ),
     Trial(
@@ -181,7 +181,7 @@ TRIALS = [
             exactly("pickles a message to a replica, broadcast (multiprocessing.Queue)", 1),
             exactly("pickles a message to a replica, peer (ZMQ)", 0),
         ),
-        3.0,
+        1.0,
         _from_queue_to_zmq,
     ),
 ]

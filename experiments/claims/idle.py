@@ -64,7 +64,7 @@ TRIALS = [
         23,
         "idle engines of 0.2.0 and 0.4.0, TP 2; rank 1 is stopped by SIGSTOP while no forward runs",
         (at_most("turns of rank 0 while rank 1 is stopped, over those while it is not", 0.2),),
-        10.0,
+        1.0,
         _waits_for_the_late_one,
     ),
     Trial(
@@ -75,7 +75,7 @@ TRIALS = [
             at_least("cores that an idle engine runs on or waits for, 0.2.0 and 0.4.0, where nothing sleeps", 0.8),
             at_most("cores that it runs on, the same stages where the loop blocks", 0.05),
         ),
-        15.0,
+        10.0,
         _takes_all_that_waits,
     ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -138,3 +139,13 @@ def test_without_run_the_list_says_which_are_measured(capsys, monkeypatch):
     assert status("--only", "3", "60", "61") == 0
     printed = capsys.readouterr().out
     assert "measured by claims --run --only 60" in printed and "3 measured by --run" in printed
+
+
+def test_a_kept_result_is_of_these_trials():
+    """report/measured/claims.json, measured on a quiet machine: a figure that is told must be of what is run today."""
+    path = Path(__file__).parents[2] / "report" / "measured" / "claims.json"
+    rows = json.loads(path.read_text())["claims"]
+    assert [row["number"] for row in rows] == list(experiments.claims.TRIALS)
+    for row in rows:
+        assert row["predicted"] == experiments.claims.TRIALS[row["number"]].says
+    assert sum(row["came_out"] == "yes" for row in rows) >= 20
